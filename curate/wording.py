@@ -1,6 +1,8 @@
-"""Numbers in sentences."""
+"""Numbers and long lists in sentences."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def plural(number: int, noun: str, several: str | None = None) -> str:
@@ -10,3 +12,13 @@ def plural(number: int, noun: str, several: str | None = None) -> str:
         several: where it is not the noun with an s, as `people`.
     """
     return f"{number:,} {noun if number == 1 else several or noun + 's'}"
+
+
+def first_of(items: Sequence[object], most: int) -> str:
+    """The first of some items, and how many more there are: `a, b and 3 more`.
+
+    Args:
+        most: how many are named.
+    """
+    named = ", ".join(str(item) for item in items[:most])
+    return named if len(items) <= most else f"{named} and {len(items) - most:,} more"

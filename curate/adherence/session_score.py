@@ -22,6 +22,7 @@ from curate.statistics import (
     weighted_mean,
     wilson,
 )
+from curate.wording import first_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,6 @@ def _why_unscored(
     reasons = {turn.unscored or "unscored" for turn in missing}
     if config.evaluation_granularity == "conversation":
         return NoSession(reasons.pop(), "the conversation has no score")
-    listed = ", ".join(f"{turn.turn} ({turn.unscored})" for turn in missing[:10])
-    more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-    detail = f"{len(missing)} of {total} assistant turns have no score: {listed}{more}"
+    listed = first_of([f"{turn.turn} ({turn.unscored})" for turn in missing], 10)
+    detail = f"{len(missing)} of {total} assistant turns have no score: {listed}"
     return NoSession(reasons.pop() if len(reasons) == 1 else UnscoredReason.UNSCORED_TURNS, detail)

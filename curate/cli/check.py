@@ -14,7 +14,7 @@ from rich.text import Text
 from curate.cli.console import OUT, AsJson, print_json
 from curate.errors import UsageError
 from curate.run import exit_codes
-from curate.wording import plural
+from curate.wording import first_of, plural
 
 if TYPE_CHECKING:
     from curate.trainer_check.findings import CheckReport, FileReport, Finding, Lengths, Replay
@@ -161,13 +161,7 @@ def _indented(text: str, style: str = "") -> None:
 
 
 def _listed(rows: Sequence[int]) -> str:
-    named = ", ".join(str(row) for row in rows[:_SHOWN])
-    more = len(rows) - _SHOWN
-    return (
-        ("row " if len(rows) == 1 else "rows ")
-        + named
-        + (f" and {more:,} more" if more > 0 else "")
-    )
+    return f"{'row' if len(rows) == 1 else 'rows'} {first_of(rows, _SHOWN)}"
 
 
 def _word(effect: str) -> str:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from curate.cli.console import OUT, AsJson, print_json
 from curate.cli.printing import number_table
 from curate.cli.report import show_written
+from curate.wording import first_of
 
 if TYPE_CHECKING:
     from curate.run.diff import RunChange, RunDiff
@@ -123,8 +124,7 @@ def _show_verdicts(console: Console, table: TableDiff) -> None:
     )
     if table.changed_verdicts:
         shown = [f"{one.id} ({one.before} -> {one.after})" for one in table.changed_verdicts]
-        more = f" and {len(shown) - _NAMED:,} more" if len(shown) > _NAMED else ""
-        console.print(f"  {escape(', '.join(shown[:_NAMED]))}{more}")
+        console.print(f"  {escape(first_of(shown, _NAMED))}")
 
 
 def _show_shifts(console: Console, table: TableDiff) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from curate.cli.console import OUT, AsJson, print_json
-from curate.wording import plural
+from curate.wording import first_of, plural
 
 
 def review(
@@ -44,10 +44,8 @@ def review(
     )
     OUT.print(escape(done.report.described), soft_wrap=True)
     if done.disagreed:
-        shown = ", ".join(done.disagreed[:5])
-        more = f" and {len(done.disagreed) - 5:,} more" if len(done.disagreed) > 5 else ""
         OUT.print(
-            f"[yellow]as many accept as reject, so the rules decide:[/yellow] {escape(shown)}{more}",
+            f"[yellow]as many accept as reject, so the rules decide:[/yellow] {escape(first_of(done.disagreed, 5))}",
             soft_wrap=True,
         )
     for name, counts in done.manifest.exports.items():

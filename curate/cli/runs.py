@@ -102,6 +102,8 @@ def _judge(manifest: Manifest) -> str | None:
 
 
 def _good_share(manifest: Manifest) -> float | None:
+    from curate.records import GOOD_VERDICTS
+
     total = sum(manifest.verdicts.values())
-    good = sum(manifest.verdicts.get(verdict, 0) for verdict in ("good", "excellent"))
+    good = sum(manifest.verdicts.get(verdict, 0) for verdict in GOOD_VERDICTS)
     return good / total if total else None

@@ -57,6 +57,7 @@ from curate.records.judge_checks import (
 )
 from curate.records.judgment import (
     CONVERSATION_DIMENSIONS,
+    GOOD_VERDICTS,
     SCORING,
     TURN_DIMENSIONS,
     VERDICTS,

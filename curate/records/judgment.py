@@ -17,6 +17,7 @@ CONVERSATION_DIMENSIONS = ("coherence", "task_completion", "repair_handling")
 Verdict = Literal["excellent", "good", "borderline", "poor"]
 VERDICTS: tuple[Verdict, ...] = tuple(reversed(get_args(Verdict)))
 """From worst to best: `verdict >= 'good'` compares in this order."""
+GOOD_VERDICTS: frozenset[Verdict] = frozenset(("good", "excellent"))
 ScoringMode = Literal["json", "tokens"]
 ConversationScoreValue = int | Literal["n/a"]
 

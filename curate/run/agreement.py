@@ -21,6 +21,7 @@ from curate.errors import UsageError
 from curate.judging.opinions import scores_of
 from curate.records import (
     CONVERSATION_DIMENSIONS,
+    GOOD_VERDICTS,
     TURN_DIMENSIONS,
     VERDICTS,
     AdherenceScore,
@@ -69,7 +70,6 @@ from curate.wording import plural
 LEVELS = ("1", "2", "3", "4", "5")
 YES_NO = ("no", "yes")
 SIDES = ("rejected", "chosen")
-GOOD_VERDICTS = frozenset({"good", "excellent"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from curate.errors import UsageError
 from curate.judging.cascade import CascadeRule
-from curate.records import CascadeFit, JudgeIdentity, Judgment, StageName, Verdict
+from curate.records import GOOD_VERDICTS, CascadeFit, JudgeIdentity, Judgment, StageName
 from curate.records.validation_errors import validated
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
@@ -16,8 +16,6 @@ from curate.run.staging import scored_rows
 from curate.trust.cascade_threshold import Tried, fit_cascade_threshold
 from curate.trust.gold import Unused, match_gold, read_gold
 from curate.wording import plural
-
-_GOOD: frozenset[Verdict] = frozenset(("good", "excellent"))
 
 
 def fit_cascade(
@@ -125,5 +123,5 @@ def _tried(row: Judgment, truth: bool | None) -> Tried | None:
         return None
     if truth is None:
         return Tried(first.doubt, first.verdict != second.verdict)
-    first_good, second_good = (one.verdict in _GOOD for one in (first, second))
+    first_good, second_good = (one.verdict in GOOD_VERDICTS for one in (first, second))
     return Tried(first.doubt, first_good != truth and second_good == truth)

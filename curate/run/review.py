@@ -50,6 +50,7 @@ from curate.run.trust_reports import trust_sentences
 from curate.storage.run_folder import RunFolder
 from curate.trust.bad_rule import BETTER
 from curate.trust.gold import read_rows
+from curate.wording import first_of
 
 _SHOWN = 3
 
@@ -174,9 +175,7 @@ def _check_members(
 
 
 def _listed(ids: Iterable[str]) -> str:
-    names = sorted(ids)
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return first_of(sorted(ids), _SHOWN)
 
 
 def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:

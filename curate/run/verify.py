@@ -58,6 +58,7 @@ from curate.storage.line_files import read_lines
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
 from curate.storage.whole_files import damaged, make_folder
+from curate.wording import first_of
 
 _FAULTS: Final[tuple[FaultKind, ...]] = ("context_overflow", "bad_request")
 """Faults that a call without a kept reply may have had in the run; what a stage asks next depends on the kind."""
@@ -301,8 +302,7 @@ class _Verifier:
     def _sentence(self, differences: list[Difference]) -> str:
         if differences:
             places = list(dict.fromkeys(difference.place for difference in differences))
-            shown = ", ".join(places[:6]) + (f" and {len(places) - 6} more" if places[6:] else "")
-            return f"The run is not what its kept replies give: {shown}."
+            return f"The run is not what its kept replies give: {first_of(places, 6)}."
         rows = ", ".join(f"{count:,} {stage}" for stage, count in self.rows.items() if count)
         certificates = f", certificates: {self.certificates}" if self.certificates else ""
         return (

@@ -17,7 +17,7 @@ from curate.sources.mapping import Mapping
 from curate.sources.preferences import is_transcript
 from curate.sources.raw_rows import is_message_list
 from curate.sources.unit_result import RawRow, Row
-from curate.wording import plural
+from curate.wording import first_of, plural
 
 SAMPLE = 200
 LEAST = 0.5
@@ -127,7 +127,7 @@ def key_names(rows: Iterable[Row]) -> str:
     shown = [
         f"{key} ({', '.join(list(inner)[:8])})" if inner else key for key, inner in held.items()
     ]
-    return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
+    return first_of(shown, 20)
 
 
 def summarise(detections: dict[str, Detection]) -> Detection:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from curate.errors import SourceError
 from curate.sources.config import DATA_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, SourceConfig, stem
+from curate.wording import first_of
 
 COMPRESSED = (".gz", ".zst")
 
@@ -134,6 +135,4 @@ def kind_of(path: Path) -> str | None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-    return ", ".join(shown[:8]) + more
+    return first_of(list(names), 8)

@@ -19,7 +19,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from curate.errors import UsageError
-from curate.trust.gold import GOOD, is_not_applicable, truth_of
+from curate.trust.gold import GOOD, finite_number, is_not_applicable, truth_of
 
 HUMAN: Final = "human"
 BETTER: Final = "better"
@@ -102,14 +102,16 @@ def answer_table(answers: Sequence[Answer]) -> pl.DataFrame:
     numeric: dict[str, bool] = {}
     for (_, name), turns in by_item.items():
         values = [value for held in turns.values() for value in held]
-        numeric[name] = numeric.get(name, True) and all(_number(v) is not None for v in values)
+        numeric[name] = numeric.get(name, True) and all(
+            finite_number(v) is not None for v in values
+        )
     rows: dict[str, dict[str, Any]] = {}
     for (member, name), turns in by_item.items():
         row = rows.setdefault(member, {_MEMBER: member})
         if not numeric[name]:
             row[name] = _most_said(value for held in turns.values() for value in held)
             continue
-        means = [_mean([_number(value) or 0.0 for value in held]) for held in turns.values()]
+        means = [_mean([finite_number(value) or 0.0 for value in held]) for held in turns.values()]
         row[name] = _mean(means)
         if set(turns) != {None}:
             row[f"min_{name}"] = min(means)
@@ -174,13 +176,3 @@ def _most_said(values: Iterable[Any]) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return float(value)
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None

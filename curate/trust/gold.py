@@ -126,7 +126,7 @@ class Scale:
         if self.words:
             number = float(self.words.index(text)) if text in self.words else None
         else:
-            number = _number(value)
+            number = finite_number(value)
         if number is None and (self.low, self.high) == (0, 1):
             answer = truth_of(value)
             number = None if answer is None else float(answer)
@@ -628,7 +628,7 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
 
 def gold_row(place: str, row: Mapping[str, Any], dimension: str = "") -> GoldRow:
     """A row of a file as a label; of a row that names no dimension it is the one given."""
-    turn = _number(row.get("turn"))
+    turn = finite_number(row.get("turn"))
     return GoldRow(
         place=place,
         dimension=_text(row.get("dimension")) or dimension,
@@ -646,7 +646,8 @@ def _text(value: Any) -> str | None:
     return None if value is None or not str(value).strip() else str(value).strip()
 
 
-def _number(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
+    """Return a value as a number; None where it is none, or is infinite or NaN."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -684,7 +685,7 @@ def _values(by_item: Mapping[Item, Mapping[str, GoldRow]]) -> dict[str, list[Any
 
 def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
     given = [value for value in values if not is_not_applicable(value)]
-    numbers = {number for value in given if (number := _number(value)) is not None}
+    numbers = {number for value in given if (number := finite_number(value)) is not None}
     if given and not numbers:
         words = sorted({str(value).strip()[:40] for value in given})
         raise UsageError(
@@ -701,7 +702,7 @@ def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
 
 def _assumed(scale: Scale, values: Iterable[Any]) -> str | None:
     """The scale that was assumed, with the values it was assumed for; None where these reach both ends of 1-5."""
-    numbers = sorted({number for value in values if (number := _number(value)) is not None})
+    numbers = sorted({number for value in values if (number := finite_number(value)) is not None})
     if not numbers or (scale == Scale() and (numbers[0], numbers[-1]) == (1.0, 5.0)):
         return None
     return (

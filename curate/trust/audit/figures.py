@@ -14,7 +14,7 @@ import polars as pl
 
 from curate.records import AuditCheck, AuditPart, FailureMode, SetCheck
 from curate.statistics import Ends, student_t, wilson
-from curate.wording import plural
+from curate.wording import first_of, plural
 
 LEAST = 20
 """Fewer rows, or fewer of a group, tell nothing."""
@@ -278,7 +278,6 @@ def audit_sentence(checks: Sequence[AuditCheck]) -> str:
         return f"The audit had too little to look at: none of {plural(len(checks), 'check')} could be made."
     if not warned:
         return f"The audit found nothing: all {plural(len(held), 'check')} that could be made pass.{rest}"
-    names = ", ".join(f"{check.part} ({check.name})" for check in warned[:5])
-    more = f" and {len(warned) - 5} more" if len(warned) > 5 else ""
+    names = first_of([f"{check.part} ({check.name})" for check in warned], 5)
     verb = "warns" if len(warned) == 1 else "warn"
-    return f"The audit: {len(warned)} of {plural(len(held), 'check')} {verb}: {names}{more}.{rest}"
+    return f"The audit: {len(warned)} of {plural(len(held), 'check')} {verb}: {names}.{rest}"

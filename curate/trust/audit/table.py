@@ -7,7 +7,7 @@ from typing import cast
 
 import polars as pl
 
-from curate.records import AuditCheck, ScoringStage
+from curate.records import GOOD_VERDICTS, AuditCheck, ScoringStage
 from curate.trust.audit.figures import SHOWN, Behind, gap_check, not_run, share_check
 
 UNSCORED_GAP, VERDICT_GAP, COLLAPSED = 0.1, 0.2, 0.9
@@ -66,7 +66,7 @@ def verdict_checks(table: pl.DataFrame) -> list[AuditCheck]:
         table: as `scores.parquet`, one row a distinct dialogue.
     """
     judged = table.filter(pl.col("verdict").is_not_null())
-    good = pl.col("verdict").cast(pl.String).is_in(["good", "excellent"])
+    good = pl.col("verdict").cast(pl.String).is_in([*GOOD_VERDICTS])
     return [
         gap_check(
             "verdicts by group",
