@@ -159,6 +159,19 @@ SCORE = re.compile(r'"score"\s*:\s*(?=\d)')
 """Ends where the number begins."""
 
 
+def without_reason(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without an optional reason that comes last.
+
+    It is written after the verdict, which is greedy, so the verdict is the same without it, and no figure reads it.
+    """
+    properties = schema.get("properties", {})
+    last = next(reversed(properties), None)
+    if last != "reason" or len(properties) < 2 or last in schema.get("required", ()):
+        return schema
+    kept = {name: field for name, field in properties.items() if name != last}
+    return {**schema, "properties": kept, "additionalProperties": False}
+
+
 def deepeval_judge(ask: Ask, max_tokens: int) -> Any:
     """A model of deepeval's that asks through `ask`, each reply held to the schema that it gives.
 
@@ -189,7 +202,7 @@ def deepeval_judge(ask: Ask, max_tokens: int) -> Any:
             raise NotImplementedError
 
         async def a_generate(self, prompt: str, schema: Any = None) -> Any:
-            bound = None if schema is None else schema.model_json_schema()
+            bound = None if schema is None else without_reason(schema.model_json_schema())
             text = (await replied(prompt, schema=bound)).text
             return text if schema is None else schema.model_validate_json(text)
 
@@ -214,12 +227,14 @@ def chat_completion(text: str, likely: Sequence[tuple[str, float]]) -> Any:
     return SimpleNamespace(choices=[choice])
 
 
-def deepeval_metrics(ask: Ask, max_tokens: int) -> dict[str, Callable[[], Any]]:
+def deepeval_metrics(
+    ask: Ask, names: Sequence[str], max_tokens: int
+) -> dict[str, Callable[[], Any]]:
     """deepeval's metrics by name, asking through `ask`."""
     judge = deepeval_judge(ask, max_tokens)
     from deepeval import metrics
 
-    kinds = {name: getattr(metrics, f"{name}Metric") for name in METRICS}
+    kinds = {name: getattr(metrics, f"{name}Metric") for name in names}
     return {name: partial(of, model=judge, include_reason=False) for name, of in kinds.items()}
 
 
@@ -249,7 +264,7 @@ async def ask_both(
     end = time.monotonic() + 60 * args.minutes
     dialogues = {d.content_hash: d for case in cases for d in (case.untouched, case.planted)}
     readings: dict[str, Reading] = {}
-    by_metric: dict[str, dict[str, Score]] = {name: {} for name in METRICS}
+    by_metric: dict[str, dict[str, Score]] = {name: {} for name in args.metrics}
     without: Counter[str] = Counter()
     async with (
         model_pool(recipe) as models,
@@ -273,7 +288,7 @@ async def ask_both(
             return None
 
         await each("curate", judge)
-        for name, metric in deepeval_metrics(asks.judge, args.max_tokens).items():
+        for name, metric in deepeval_metrics(asks.judge, args.metrics, args.max_tokens).items():
 
             async def measure(
                 dialogue: Dialogue, name: str = name, metric: Callable[[], Any] = metric
@@ -328,6 +343,9 @@ def report(
 
 def main() -> None:
     parser = planted_parser(__doc__, limit=13)
+    parser.add_argument(
+        "--metrics", nargs="+", choices=METRICS, default=METRICS, help="of deepeval's"
+    )
     parser.add_argument("--max-tokens", type=int, default=200, help="of one of deepeval's replies")
     args = parser.parse_args()
     recipe = load_recipe(args.recipe)
