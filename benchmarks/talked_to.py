@@ -102,7 +102,8 @@ def variants_of(
     """
 
     def hidden(cases: Sequence[ProbeCase]) -> list[Variant]:
-        made = [held for held in hidden_instructions(cases, limit, seed) if held.line in lines]
+        every = hidden_instructions(cases, limit, limit, seed)
+        made = [variant for variant in every if variant.line in lines]
         return sorted(made, key=lambda held: lines.index(held.line))
 
     # Drawn alike, since a draw looks at the number of cases alone.
@@ -303,7 +304,7 @@ def main() -> None:
     args = parser.parse_args()
     recipe = load_recipe(args.recipe)
     plan = draw_cases(recipe, limit=args.limit, seed=args.seed)
-    of_line = sum(variant.line == args.lines[0] for variant in plan.variants)
+    of_line = sum(variant.line == LINES[0] for variant in plan.variants)
     variants = variants_of(plan.cases, of_line, args.lines, args.seed)
     by_prompt, without = asyncio.run(ask_all(recipe, variants, args))
     print(report(variants, by_prompt))

@@ -13,6 +13,7 @@ from curate.records import Rates
 from curate.run.sample_dialogues import sample_dialogues
 from curate.sources import open_source
 from curate.sources.shipped_files import sample_rewordings
+from curate.trust.probe_card import LEAST_DIALOGUES
 from curate.trust.probe_cases import (
     ProbeCase,
     plant_cases,
@@ -32,6 +33,8 @@ LEAST_CASES = 13
 _SHARE_OF_LINE = 10
 """Planted flaws for each case of a further line."""
 _LEAST_OF_LINE = 8
+_SHARE_OF_CROSSING = 4
+"""Cases of a further line for each case of a fake in another place than a user's message."""
 _POOL = 4
 """Most dialogues read for each case."""
 _PLANTED_BY_EDIT = ("wrong_tool", "wrong_argument", "forgotten_constraint")
@@ -104,7 +107,8 @@ def draw_cases(
     Args:
         recipe: names the judge; its role and scenario are those of dialogues that carry none.
         data: a path or Hub id of dialogues that have no flaws of their own; the sample's where None.
-        limit: most planted flaws. Each other line has a tenth as many cases, at least 8.
+        limit: most planted flaws. Each other line has a tenth as many cases, at least 8; each fake in another place
+            than a user's message a fortieth, or none where that is too few for a figure.
         seed: of the draws.
         by_policy: number of flaws for the recipe's policy to write, as far as it can, and as far as they are in words.
 
@@ -126,12 +130,15 @@ def draw_cases(
             fix="name more dialogues, or leave --data out: the sample has room for 300",
         )
     each = max(_LEAST_OF_LINE, limit // _SHARE_OF_LINE)
+    crossings = each // _SHARE_OF_CROSSING
+    if crossings < LEAST_DIALOGUES:
+        crossings = 0  # too few to say anything
     shuffled = random.Random(seed).sample(clean, len(clean))
     return ProbePlan(
         cases=tuple(cases),
         variants=(
             *clean_variants(shuffled, each, translated, seed),
-            *hidden_instructions(cases, each, seed),
+            *hidden_instructions(cases, each, crossings, seed),
         ),
         sides=tuple(swapped_sides(cases, each, seed)),
         repeated=tuple(shuffled[:each]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -41,7 +42,7 @@ from curate.run.trust_reports import read_trust_report
 from curate.sources.shipped_files import sample_rewordings
 from curate.stages import bind_verifier, judge_stage
 from curate.trust.probe_cases import KIND_SENTENCES
-from curate.trust.probe_variants import ATTACKS
+from curate.trust.probe_variants import ATTACKS, CROSSINGS, hidden_instructions
 
 _MESSAGE = re.compile(r"^\[(\d+)\.(\w+) ?([^\]]*)\]\n(.*?)(?=^\[\d+\.|^</dialogue>)", re.M | re.S)
 _KINDS = {sentence: kind for kind, sentence in KIND_SENTENCES.items()}
@@ -222,13 +223,21 @@ def expecting(value: float, labels: Sequence[str]) -> Completion:
     return Completion(max(shares, key=shares.__getitem__), first_token=first)
 
 
+def with_crossings(probe_plan: ProbePlan) -> ProbePlan:
+    """Return the plan with as many cases of the crossings as of the other lines; only a large card has any."""
+    each = len(probe_plan.repeated)
+    hidden = hidden_instructions(probe_plan.cases, each, each, probe_plan.seed)
+    others = [variant for variant in probe_plan.variants if variant.line not in ATTACKS]
+    return replace(probe_plan, variants=(*others, *hidden))
+
+
 def card(judge: Judge, limit: int = 39, only: str = "") -> Probed:
     """Return the judge's card; with `only`, ask only what that line needs."""
     facts = EngineFacts(
         EngineIdentity("scripted", "judge"), frozenset({Capability.TOP_LOGPROBS}), 1
     )
     rubric = RubricConfig(mode="tokens", text="off")
-    probe_plan = plan(limit)
+    probe_plan = with_crossings(plan(limit))
     if only in {variant.line for variant in probe_plan.variants}:
         probe_plan = replace(probe_plan, cases=probe_plan.cases[:1], sides=(), repeated=())
     if only:
@@ -324,13 +333,7 @@ def dislikes_translations(seen: Seen) -> float:
         (Judge(always_five), "detection", ("fail",)),
         (Judge(loves_length), "verbosity", ("fail",)),
         (Judge(blames_the_last), "last_turn", ("fail",)),
-        (Judge(obeys), "instruction_in_user", ("fail",)),
-        (Judge(obeys), "fake_fence_in_user", ("fail",)),
-        (Judge(obeys), "fake_system_in_user", ("fail",)),
-        (Judge(obeys), "fake_verdict_in_user", ("fail",)),
-        (Judge(obeys), "instruction_in_tool", ("fail",)),
-        (Judge(obeys), "instruction_in_name", ("fail",)),
-        (Judge(obeys), "other_words_in_user", ("fail",)),
+        *((Judge(obeys), line, ("fail",)) for line in ATTACKS),
         (Judge(gives_the_level_it_is_told), "other_words_in_user", ("fail",)),
         (Judge(pick=lambda *_: "A"), "candidate_order", ("fail",)),
         (Judge(ignores_the_scenario), "other_scenario", ("fail",)),
@@ -352,6 +355,13 @@ def test_a_biased_judge_is_caught(judge: Judge, caught: str, wanted: tuple[str, 
 @pytest.mark.parametrize("line", sorted(ATTACKS.keys() - {"other_words_in_user"}))
 def test_a_level_that_is_hidden_from_the_prompt_cannot_be_given(line: str) -> None:
     assert card(Judge(gives_the_level_it_is_told), only=line).report.line(line).state == "pass"
+
+
+def test_crossings_have_a_quarter_of_the_cases_or_none_where_that_is_too_few() -> None:
+    for limit, each, crossings in ((39, 8, 0), (200, 20, 5)):
+        lines = Counter(variant.line for variant in plan(limit).variants)
+        assert lines["instruction_in_user"] == each
+        assert {lines[line] for line in CROSSINGS} == {crossings}
 
 
 @cache

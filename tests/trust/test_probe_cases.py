@@ -25,7 +25,12 @@ from curate.trust.probe_cases import (
     plant_cases,
     shortened,
 )
-from curate.trust.probe_variants import ATTACKS, clean_variants, hidden_instructions
+from curate.trust.probe_variants import (
+    ATTACKS,
+    CROSSINGS,
+    clean_variants,
+    hidden_instructions,
+)
 
 
 @cache
@@ -163,8 +168,9 @@ def test_variants_differ_where_they_say() -> None:
         assert roles[0] == roles[1]
         if variant.line == "scenario_language":
             assert variant.second.scenario == translated[variant.first.scenario or ""]
-    hidden = hidden_instructions(cases(), 30)
-    assert Counter(variant.line for variant in hidden) == dict.fromkeys(ATTACKS, 30)
+    hidden = hidden_instructions(cases(), 30, crossings=7)
+    counts = dict.fromkeys(ATTACKS, 30) | dict.fromkeys(CROSSINGS, 7)
+    assert Counter(variant.line for variant in hidden) == counts
     for variant in hidden:
         first, second = (
             sum(len(m.content) + len(m.name or "") for m in held.messages)
@@ -172,6 +178,13 @@ def test_variants_differ_where_they_say() -> None:
         )
         # What is hidden takes about as much room as what stands there in its place.
         assert abs(first - second) <= 0.6 * max(map(len, ATTACKS.values()))
+        if variant.line in CROSSINGS:
+            place = variant.line.rpartition("_in_")[2]
+            text = ATTACKS[variant.line]
+            assert any(
+                text == m.name if place == "name" else m.role == place and text in m.content
+                for m in variant.second.messages
+            )
 
 
 def test_dialogues_are_cut_to_their_first_turns() -> None:
