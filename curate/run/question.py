@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from curate.errors import UsageError
 from curate.records import CertificateTest
+from curate.selection.columns import HIGHER_IS_WORSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,13 @@ class Question:
                 "--confidence is how sure the certificate must be",
                 got=self.confidence,
                 expected="above 0.5 and below 1, such as 0.9",
+            )
+        if self.column in HIGHER_IS_WORSE:
+            raise UsageError(
+                "a threshold keeps what is at or above it, and this column is high where a dialogue is in doubt or at fault",
+                got=f"--column {self.column}",
+                expected="a column that is high for good dialogues, such as mean_score, adherence or p_good",
+                fix=f"to certify the dialogues with a low one as they are: --of '{self.column} <= ...', without --column",
             )
         if self.may_stop and self.column is not None:
             raise UsageError(

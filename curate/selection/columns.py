@@ -312,6 +312,17 @@ TURNS_ONLY: tuple[str, ...] = (
 )
 """Null where adherence is scored of the conversation as a whole."""
 
+HIGHER_IS_WORSE: frozenset[str] = frozenset(
+    {"uncertainty", "attention", "n_issues", "n_off_role_turns", "n_adherence_imputed"}
+    | {"n_poor_metrics", "n_false_claims", "n_unverifiable_claims"}
+    | {
+        name
+        for name in SCHEMA
+        if name.endswith(("_spread", "_disagreement", "_violations", "_unscored_turns"))
+    }
+)
+"""Columns of doubts and faults: a threshold on one would keep the dialogues that have the most."""
+
 SCORE_OF: dict[ScoringStage, str] = {
     "judge": "verdict",
     "adherence": "adherence",

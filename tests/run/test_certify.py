@@ -665,6 +665,8 @@ def test_a_draw_says_what_fitted_the_calibration_and_is_refused_where_that_is_al
         (("--bad", "meh"), "no label is that word"),
         (("--bad", "accept"), "--bad is not a condition"),
         (("--column", "role"), "no threshold can be set"),
+        (("--column", "uncertainty"), "high where a dialogue is in doubt"),
+        (("--column", "uncertainty", "--plan"), "high where a dialogue is in doubt"),
         (("--column", "label_scor"), "did you mean label_score"),
         (("--column", "label_score", "--anytime"), "cannot be certified while"),
         (("--rate", 0.1), "add --plan"),
