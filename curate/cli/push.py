@@ -37,7 +37,7 @@ def push(
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="Let findings out: email, phone, card, id, secret or secret:<rule>. Repeatable.",
+            help="Let findings out: email, phone, card, id, name, secret or secret:<rule>. Repeatable.",
         ),
     ] = None,
     redact: Annotated[
@@ -50,6 +50,13 @@ def push(
         list[str] | None,
         typer.Option(metavar="KIND", help="Leave rows with such findings out. Repeatable."),
     ] = None,
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--names",
+            help="Look for names too; also with --redact name, --leave-out name or --allow name.",
+        ),
+    ] = False,
     phone_region: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,6 +97,7 @@ def push(
         allow=tuple(allow or ()),
         redact=tuple(redact or ()),
         leave_out=tuple(leave_out or ()),
+        names=names,
         phone_regions=tuple(phone_region or REGIONS),
         branch=branch,
         message=message,

@@ -43,13 +43,18 @@ class Found(NamedTuple):
 
 
 def find_personal_data(
-    text: str, kinds: Collection[PersonalData] = KINDS, regions: Sequence[str] = REGIONS
+    text: str,
+    kinds: Collection[PersonalData] = KINDS,
+    regions: Sequence[str] = REGIONS,
+    names: Collection[str] | None = None,
 ) -> list[Found]:
     """Find personal data, in the order of the text; nothing overlaps.
 
     Args:
         text: any text, also JSON that is not decoded.
+        kinds: what is looked for.
         regions: countries (ISO 3166 alpha-2) whose telephone numbers are known without a country code.
+        names: words that are names, where names are looked for; None for those that the text itself marks.
 
     Raises:
         ValueError: there is no such region.
@@ -60,7 +65,7 @@ def find_personal_data(
     if "id" in kinds:
         found += (Found(*place, "id") for place in find_ids(text))
     if "name" in kinds:
-        found += (Found(*place, "name") for place in find_names(text))
+        found += (Found(*place, "name") for place in find_names(text, names))
     if "card" in kinds or "phone" in kinds:
         chains = list(_without(_chains(text), _UUID.finditer(text)))
         # Cards before telephones: a card number holds what looks like one.

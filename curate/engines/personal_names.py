@@ -10,7 +10,9 @@ import re
 from collections.abc import Collection, Iterator
 
 _MOST_PARTS = 6  # of a word such as `Jean-Luc`
-_WORD = rf"[^\W\d_a-zß-öø-ÿ][^\W\d_]*(?:['’-][^\W\d_]+){{0,{_MOST_PARTS - 1}}}\.?"
+_WORD = (
+    rf"[^\W\d_a-zß-öø-ÿ](?:\.|[^\W\d_]*(?:['’-][^\W\d_]+){{0,{_MOST_PARTS - 1}}})"  # `J.` or a word
+)
 _PART = re.compile(r"\w+")
 _JOINED_PART = re.compile(r"['’-]\w+")
 _PARTICLE = r"(?:van|von|der|den|de|del|della|da|das|do|dos|di|du|la|le|bin|ibn|el|al|ter|af|av|y)"
@@ -116,12 +118,16 @@ _NOT_NAMES = frozenset(
 )
 
 
-def find_names(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each name that the text marks as one, and of the same words elsewhere in it.
+def find_names(text: str, words: Collection[str] | None = None) -> Iterator[tuple[int, int]]:
+    """Start and end of each name in a text: of the words that it marks as names, wherever they stand.
 
     Words one blank or a particle apart are one name. Linear in the text, however many names it marks.
+
+    Args:
+        text: any text.
+        words: words that are names, such as `marked_words` of texts about the same people; None for the text's own.
     """
-    words = _marked_words(text)
+    words = marked_words(text) if words is None else words
     firsts = {_PART.match(word)[0] for word in words}  # type: ignore[index]
     start = end = -1
     for part in _PART.finditer(text) if words else ():
@@ -139,8 +145,8 @@ def find_names(text: str) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _marked_words(text: str) -> set[str]:
-    """The words of all names that stand behind a mark, without titles and what is no name."""
+def marked_words(text: str) -> set[str]:
+    """Return the words of all names that stand behind a mark, without titles and what is no name."""
     words: set[str] = set()
     for mark in _MARK.finditer(text):
         name = _NAME.match(text, mark.end())

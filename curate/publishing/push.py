@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import polars as pl
 import yaml
@@ -62,9 +63,10 @@ class PushOptions:
         licences: of the data, as the Hub names them; those of the recipe's sources by default.
         languages: ISO 639 codes; what the dialogues say of themselves by default.
         title: the run's name by default.
-        allow: kinds of findings that may go out: `email`, `phone`, `card`, `id`, `secret`, `secret:<rule>`.
+        allow: kinds of findings that may go out: `email`, `phone`, `card`, `id`, `name`, `secret`, `secret:<rule>`.
         redact: kinds that are replaced by their name in brackets, in the rows that have them.
         leave_out: kinds whose rows do not go out.
+        names: look for names, too; also where `allow`, `redact` or `leave_out` holds `name`.
         phone_regions: countries whose telephone numbers are known without country code.
         branch: main by default.
         message: of the commit.
@@ -80,12 +82,18 @@ class PushOptions:
     allow: tuple[str, ...] = ()
     redact: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
+    names: bool = False
     phone_regions: tuple[str, ...] = REGIONS
     branch: str | None = None
     message: str | None = None
     shard_bytes: int = SHARD_BYTES
     endpoint: str | None = None
     report: bool = False
+
+    @property
+    def finds_names(self) -> bool:
+        """True where names are looked for in the rows."""
+        return self.names or "name" in (*self.allow, *self.redact, *self.leave_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,82 +157,44 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
         RunLockedError: the run is being written.
         CurateError: the folder's files are of different runs, or the disk refuses the tables.
     """
-    import pyarrow as pa
-
     options = options or PushOptions()
     check_name(repo)
-    check_allowed((*options.allow, *options.redact, *options.leave_out))
-    if options.report and (options.redact or options.leave_out):
-        raise UsageError(
-            "the report holds every dialogue as it is: nothing is replaced in it or left out",
-            got="--report with --redact or --leave-out",
-            expected="one or the other, or the kinds allowed by --allow",
-        )
-    manifest = read_manifest(run)
-    if manifest.status not in ("done", "unscored"):
-        raise UsageError(
-            "the run is not done, so its files are not of one piece",
-            got=f"status {manifest.status}",
-            fix="run its recipe to the end; it resumes where it stopped",
-        )
+    _check_kinds(options)
+    manifest = _finished(run)
     licences = check_licences(options.licences, manifest.recipe.get("source") or manifest.sources)
     languages = check_languages(options.languages) or _languages(run)
-    detector = Detector(options.phone_regions)
+    detector = Detector(options.phone_regions, names=options.finds_names)
     cleaner = RowCleaner(detector, options.redact, options.leave_out)
     folder = run / "push"
-    with RunFolder(run):
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-            files = folder / "files"
-            make_folder(files)
-            tables, tally = _tables(run, manifest, files, options.shard_bytes, cleaner)
-            funnel = make_funnel(run, manifest, tally, tables, cleaner.left_out)
-            measured = MeasuredTrust.of(run, manifest)
-            pages = _plots(files, score_plots(manifest, tally) | measured_plots(measured))
-            pages[RECIPE] = files / RECIPE
-            kept = rerunnable(manifest.recipe)
-            # A text in one line, so that the scan, which reads lines, sees it whole.
-            text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=10**6)
-            write_atomically(pages[RECIPE], text.encode())
-            if options.report:
-                pages[REPORT] = files / REPORT
-                write_report(run, files / REPORT, edit=published_figures)
-            found = folder / "findings.jsonl"
-            with atomic_file(found) as out:
-                scanned = {table.name: table.path for table in tables} | pages
-                findings = scan_files(scanned, detector, out, row_ids=_ROW_IDS)
-                facts = CardFacts(
-                    repo=repo,
-                    title=options.title or manifest.name,
-                    manifest=manifest,
-                    files=tables,
-                    columns=_trainers_columns(tables),
-                    funnel=funnel,
-                    tally=tally,
-                    licences=licences,
-                    languages=languages,
-                    findings=findings,
-                    measured=measured,
-                    plots=pages.keys(),
-                    report=REPORT if options.report else "",
-                    redacted=cleaner.redacted,
-                )
-                card = make_card(facts)
-                write_atomically(files / CARD, card.encode())
-                findings.merge(scan_files({CARD: files / CARD}, detector, out, row_ids=()))
-        except (
-            pl.exceptions.PolarsError,
-            pl.exceptions.PanicException,
-            pa.ArrowException,
-            FileNotFoundError,
-        ) as error:
-            raise CurateError(
-                "a file of the run is damaged or not there",
-                got=error,
-                fix="run the recipe again: the export is written anew, without model calls",
-            ) from error
-        except OSError as error:
-            raise disk_error(folder, error) from error
+    files, findings_file = folder / "files", folder / "findings.jsonl"
+    with RunFolder(run), _damage_named(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        make_folder(files)
+        tables, tally = _tables(run, manifest, files, options.shard_bytes, cleaner)
+        funnel = make_funnel(run, manifest, tally, tables, cleaner.left_out)
+        measured = MeasuredTrust.of(run, manifest)
+        pages = _pages(manifest, files, score_plots(manifest, tally) | measured_plots(measured))
+        if options.report:
+            pages[REPORT] = files / REPORT
+            write_report(run, pages[REPORT], edit=published_figures)
+        facts = CardFacts(
+            repo=repo,
+            title=options.title or manifest.name,
+            manifest=manifest,
+            files=tables,
+            columns=_trainers_columns(tables),
+            funnel=funnel,
+            tally=tally,
+            licences=licences,
+            languages=languages,
+            findings=Findings(),
+            measured=measured,
+            plots=pages.keys(),
+            report=REPORT if options.report else "",
+            redacted=cleaner.redacted,
+        )
+        with atomic_file(findings_file) as out:
+            card, findings = _scan_and_write_card(facts, files, pages, detector, out)
     return Prepared(
         run=run,
         repo=repo,
@@ -238,9 +208,72 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
         languages=languages,
         licences=licences,
         findings=findings,
-        findings_file=found,
+        findings_file=findings_file,
         redacted=cleaner.redacted,
     )
+
+
+def _check_kinds(options: PushOptions) -> None:
+    check_allowed((*options.allow, *options.redact, *options.leave_out))
+    if options.report and (options.redact or options.leave_out):
+        raise UsageError(
+            "the report holds every dialogue as it is: nothing is replaced in it or left out",
+            got="--report with --redact or --leave-out",
+            expected="one or the other, or the kinds allowed by --allow",
+        )
+
+
+def _finished(run: Path) -> Manifest:
+    """Return the manifest of a run; raise UsageError if the run is not done."""
+    manifest = read_manifest(run)
+    if manifest.status not in ("done", "unscored"):
+        raise UsageError(
+            "the run is not done, so its files are not of one piece",
+            got=f"status {manifest.status}",
+            fix="run its recipe to the end; it resumes where it stopped",
+        )
+    return manifest
+
+
+@contextmanager
+def _damage_named(folder: Path) -> Iterator[None]:
+    """Raise CurateError for a damaged file of the run, and for a disk that refuses a file in the folder."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        pa.ArrowException,
+        FileNotFoundError,
+    ) as error:
+        raise CurateError(
+            "a file of the run is damaged or not there",
+            got=error,
+            fix="run the recipe again: the export is written anew, without model calls",
+        ) from error
+    except OSError as error:
+        raise disk_error(folder, error) from error
+
+
+def _scan_and_write_card(
+    facts: CardFacts, files: Path, pages: Mapping[str, Path], detector: Detector, out: IO[bytes]
+) -> tuple[str, Findings]:
+    """Scan tables and pages, write the card with what was found in them, and scan the card.
+
+    Names are looked for in rows and report alone: a `name:` of recipe or card is no person's.
+    """
+    unnamed = detector.without_names()
+    rows = {table.name: table.path for table in facts.files}
+    rows |= {name: path for name, path in pages.items() if name == REPORT}
+    findings = scan_files(rows, detector, out, row_ids=_ROW_IDS)
+    others = {name: path for name, path in pages.items() if name != REPORT}
+    findings.merge(scan_files(others, unnamed, out, row_ids=()))
+    card = make_card(replace(facts, findings=findings))
+    write_atomically(files / CARD, card.encode())
+    findings.merge(scan_files({CARD: files / CARD}, unnamed, out, row_ids=()))
+    return card, findings
 
 
 def send(prepared: Prepared) -> Pushed:
@@ -298,12 +331,18 @@ def _tables(
     return tables, tally
 
 
-def _plots(folder: Path, plots: Mapping[str, str]) -> dict[str, Path]:
-    """Write the pictures; path in the repository to the file."""
-    pages = {name: folder / name for name in plots}
+def _pages(manifest: Manifest, files: Path, plots: Mapping[str, str]) -> dict[str, Path]:
+    """Write the card's pictures and the recipe; return path in the repository to the file."""
+    pages = {name: files / name for name in plots}
     for name, path in pages.items():
         make_folder(path.parent)
         write_atomically(path, plots[name].encode())
+    pages[RECIPE] = files / RECIPE
+    # A text in one line, so that the scan, which reads lines, sees it whole.
+    text = yaml.safe_dump(
+        rerunnable(manifest.recipe), sort_keys=False, allow_unicode=True, width=10**6
+    )
+    write_atomically(pages[RECIPE], text.encode())
     return pages
 
 

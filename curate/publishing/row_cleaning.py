@@ -5,6 +5,7 @@ What is left is scanned as all that goes out is, so that what could not be taken
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any
 import orjson
 
 from curate.publishing.json_columns import as_json, is_json
-from curate.publishing.scan import Detector, is_among
+from curate.publishing.scan import Detector, is_among, label
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class RowCleaner:
 
     Attributes:
         detector: what finds.
-        redact: names of findings (`email`, `secret`, `secret:<rule>`) that are replaced by their kind in brackets.
+        redact: names of findings (`email`, `name`, `secret`, `secret:<rule>`) that are replaced by their kind in brackets.
         leave_out: names of findings whose rows do not go out.
         redacted: rows that something was replaced in, by name.
         left_out: rows that do not go out by config, each by the first of its findings.
@@ -40,8 +41,9 @@ class RowCleaner:
 
         if not self.redact and not self.leave_out:
             return table
-        stays, changed = [], []
-        for at, row in enumerate(table.to_pylist()):
+        rows = table.to_pylist()
+        stays, redacted = [], []
+        for at, row in enumerate(rows):
             names = sorted({match.name for match in self.detector.find_in_row(row)[1]})
             out = [name for name in names if is_among(name, self.leave_out)]
             stays.append(not out)
@@ -49,11 +51,11 @@ class RowCleaner:
                 self.left_out[config][out[0]] += 1
             elif replaced := [name for name in names if is_among(name, self.redact)]:
                 self.redacted.update(replaced)
-                changed.append(at)
-        for number, column in enumerate(table.schema if changed else ()):
+                redacted.append((at, self.detector.names_in_row(row)))
+        for number, column in enumerate(table.schema if redacted else ()):
             values = table.column(number).to_pylist()
-            for at in changed:
-                values[at] = self._redacted(values[at])
+            for at, people in redacted:
+                values[at] = self._redacted(values[at], people)
             if is_json(column.type):
                 values = [[orjson.loads(item) for item in row] for row in values]
                 table = table.set_column(number, column, as_json(values, column.type))
@@ -61,11 +63,14 @@ class RowCleaner:
                 table = table.set_column(number, column, pa.array(values, column.type))
         return table.filter(pa.array(stays))
 
-    def _redacted(self, value: Any, key: str = "") -> Any:
+    def _redacted(self, value: Any, people: Collection[str], key: str = "") -> Any:
         if isinstance(value, Mapping):
-            return {name: self._redacted(item, str(name)) for name, item in value.items()}
+            return {
+                name: self._redacted(item, people, label(str(name), value))
+                for name, item in value.items()
+            }
         if isinstance(value, list):
-            return [self._redacted(item, key) for item in value]
+            return [self._redacted(item, people, key) for item in value]
         if not isinstance(value, str):
             return value
         if value.lstrip()[:1] in ("{", "["):
@@ -74,9 +79,16 @@ class RowCleaner:
             except ValueError:
                 pass
             else:
-                found = self._redacted(inner)
-                return value if found == inner else orjson.dumps(found).decode()
-        for match in self.detector.find(f"{key}: {value}" if key else value):
+                redacted = self._redacted(inner, people)
+                return value if redacted == inner else orjson.dumps(redacted).decode()
+        return self._redacted_text(value, people, key)
+
+    def _redacted_text(self, text: str, people: Collection[str], key: str) -> str:
+        matches = set(self.detector.find(f"{key}: {text}" if key else text, people))
+        # The longest first, so that `Ann` does not take `Ann Lee` apart.
+        for match in sorted(matches, key=lambda match: (-len(match.text), match)):
             if is_among(match.name, self.redact):
-                value = value.replace(match.text, f"[{match.kind}]")
-        return value
+                part = re.escape(match.text)
+                pattern = rf"(?<!\w){part}(?!\w)" if match.kind == "name" else part
+                text = re.sub(pattern, f"[{match.kind}]", text)
+        return text

@@ -22,6 +22,7 @@ from typing import IO, Any, Literal, NamedTuple
 import orjson
 
 from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data, plain_address
+from curate.engines.personal_names import marked_words
 from curate.errors import UsageError, missing_extra
 from curate.report.page import unpacked_rows
 from curate.storage.parquet_files import readable
@@ -29,7 +30,8 @@ from curate.wording import plural
 
 Kind = Literal["secret"] | PersonalData
 _PERSONAL: tuple[PersonalData, ...] = ("email", "phone", "card", "id")
-KINDS: tuple[Kind, ...] = ("secret", *_PERSONAL)
+KINDS: tuple[Kind, ...] = ("secret", *_PERSONAL, "name")
+"""Kinds that options may name; names are looked for on request only."""
 
 _EXAMPLES = 5  # masked examples kept of each rule
 _BATCH = 1_000  # rows of a Parquet file held at once
@@ -39,6 +41,10 @@ _NOBODY = re.compile(r"(?:@|\.)example\.(?:com|net|org|edu)$|\.(?:example|invali
 
 
 _MAY_BE_PERSONAL = re.compile(r"[@\uff20]|%40|&#64;|(?i:\bat\b)|(?:\d\D{0,4}){7}")
+
+
+_THINGS_KEYS = frozenset(("arguments", "parameters", "failure_code"))
+"""Keys beside the name of a tool, a call of one, or a metric."""
 
 
 class Match(NamedTuple):
@@ -125,13 +131,16 @@ class Detector:
     Args:
         regions: countries (ISO 3166 alpha-2) whose telephone numbers are known without their country code.
             Numbers with one are always known.
+        names: look for names, too: those that a text of the row marks as names, in all texts of the row.
 
     Raises:
         UsageError: a package of the extra `push` is missing, or there is no such region.
     """
 
-    def __init__(self, regions: Iterable[str] = REGIONS) -> None:
+    def __init__(self, regions: Iterable[str] = REGIONS, *, names: bool = False) -> None:
         import phonenumbers
+
+        self._kinds = (*_PERSONAL, "name") if names else _PERSONAL
 
         self._secrets = _secret_scanner()
         self._regions = tuple(regions)
@@ -143,24 +152,36 @@ class Detector:
                     expected="two letters, such as US, GB or DE",
                 )
 
-    def find(self, text: str) -> Iterator[Match]:
-        """Everything in a text, repetitions too."""
+    def without_names(self) -> Detector:
+        """Return a detector of the same regions that looks for no names."""
+        return Detector(self._regions)
+
+    def find(self, text: str, names: Collection[str] = ()) -> Iterator[Match]:
+        """Everything in a text, repetitions too; `names` are the words that are names in its row."""
         # A lone surrogate cannot be encoded; it is no part of a secret.
-        for found in self._secrets.scan(text.encode("utf-8", "replace")):
-            if found.visible:
-                yield Match("secret", found.rule_id, found.secret)
-        for start, end, kind in find_personal_data(text, _PERSONAL, self._regions):
-            if kind != "email" or not _NOBODY.search(plain_address(text[start:end]).lower()):
-                yield Match(kind, kind, text[start:end])
+        for secret in self._secrets.scan(text.encode("utf-8", "replace")):
+            if secret.visible:
+                yield Match("secret", secret.rule_id, secret.secret)
+        for start, end, kind in find_personal_data(text, self._kinds, self._regions, names):
+            part = text[start:end]
+            if kind != "email" or not _NOBODY.search(plain_address(part).lower()):
+                yield Match(kind, kind, part)
+
+    def names_in_row(self, row: Mapping[str, Any]) -> set[str]:
+        """Words that a text of the row marks as names; none where names are not looked for."""
+        if "name" not in self._kinds:
+            return set()
+        # JSON only as it is read: a `"name": "Search"` in it may be a tool's.
+        return {word for text in texts(row, raw_json=False) for word in marked_words(text)}
 
     def find_in_row(self, row: Mapping[str, Any]) -> tuple[int, list[Match]]:
         """How many texts a row has, and what is in them, each thing once."""
-        found: dict[Match, None] = {}
-        number = 0
+        matches: dict[Match, None] = {}
+        number, names = 0, self.names_in_row(row)
         for text in texts(row):
             number += 1
-            found.update(dict.fromkeys(self.find(text)))
-        return number, list(found)
+            matches.update(dict.fromkeys(self.find(text, names)))
+        return number, list(matches)
 
 
 @cache
@@ -175,31 +196,49 @@ def _secret_scanner() -> Any:
         return kingfisher_sdk.Scanner(kingfisher_sdk.Rules([str(own)]))
 
 
-def texts(value: Any, key: str = "") -> Iterator[str]:
+def texts(value: Any, key: str = "", *, raw_json: bool = True) -> Iterator[str]:
     """All texts within a value, each behind its key; JSON within a text is looked into too.
 
     What redaction would take out of a request stands in one of them. A key that no text stands behind is a
     text where it may be more than a name.
+
+    Args:
+        value: a row, or a part of one.
+        key: what stands before a text.
+        raw_json: give JSON as it is written, too, besides the texts in it.
     """
     if isinstance(value, str):
-        if value:
+        inner = _read_json(value)
+        if value and (raw_json or inner is None):
             yield f"{key}: {value}" if key else value
-        if value.lstrip()[:1] in ("{", "["):
-            try:
-                inner = orjson.loads(value)
-            except ValueError:
-                return
-            yield from texts(inner)
+        if inner is not None:
+            yield from texts(inner, raw_json=raw_json)
     elif isinstance(value, Mapping):
         for name, item in value.items():
             if not (isinstance(item, str) and item) and _MAY_BE_PERSONAL.search(str(name)):
                 yield str(name)
-            yield from texts(item, str(name))
+            yield from texts(item, label(str(name), value), raw_json=raw_json)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from texts(item, key)
+            yield from texts(item, key, raw_json=raw_json)
     elif isinstance(value, int) and abs(value) >= 10**11:
         yield f"{key}: {value}"
+
+
+def _read_json(text: str) -> Any:
+    """Return the object or list that a text holds as JSON; None where it is none."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return None
+
+
+def label(key: str, within: Mapping[str, Any]) -> str:
+    """Return the word that stands before a text: its key, or `tool` for the name of a tool or metric, which is nobody's."""
+    is_thing = not _THINGS_KEYS.isdisjoint(within) or within.get("role") == "tool"
+    return "tool" if key == "name" and is_thing else key
 
 
 def scan_files(
@@ -237,6 +276,8 @@ def mask(kind: Kind, text: str) -> str:
     if kind == "email":
         name, _, domain = plain_address(flat).partition("@")
         return f"{name[0]}…@{domain[0]}….{domain.rsplit('.', 1)[-1]}"
+    if kind == "name":
+        return " ".join(f"{word[0]}…" for word in flat.split())
     if kind in ("phone", "card", "id"):
         return re.sub(r"\d", "•", flat[:-2]) + flat[-2:]
     return f"{flat[:4]}… ({plural(len(text), 'character')})"

@@ -309,6 +309,27 @@ def test_single_rows_are_redacted_or_left_out_by_kind_of_finding(run: Path) -> N
         prepare_push(run, REPO, PushOptions(redact=("addresses",)))
 
 
+def test_names_stop_a_push_only_where_they_are_asked_for(run: Path) -> None:
+    plain = rows_of(prepare_push(run, REPO), "sft", "train")
+    plant(run, 0, "My name is Mei Davis. Ask for Mei.")
+    assert prepare_push(run, REPO).blocked_by == []
+    asked = prepare_push(run, REPO, PushOptions(names=True))
+    assert asked.blocked_by == ["name"]
+    assert [found.masked for found in asked.findings.examples["name"]] == ["M… D…", "M…"]
+    assert "Mei" not in asked.findings_file.read_text()
+    assert prepare_push(run, REPO, PushOptions(allow=("name",))).findings.counts == {"name": 2}
+    redacted = prepare_push(run, REPO, PushOptions(redact=("name",)))
+    assert redacted.blocked_by == []
+    rows = rows_of(redacted, "sft", "train")
+    assert rows[0]["messages"][0]["content"] == "My name is [name]. Ask for [name]."
+    assert rows[1:] == plain[1:]
+    assert "name (1)" in redacted.card
+    without = prepare_push(run, REPO, PushOptions(leave_out=("name",)))
+    assert without.blocked_by == []
+    assert rows_of(without, "sft", "train") == plain[1:]
+    assert prepare_push(run, REPO, PushOptions(names=True, report=True)).blocked_by == ["name"]
+
+
 @pytest.mark.parametrize("name", ["parcels", "me/par cels", "me/a/b", "me/-x"])
 def test_a_name_the_hub_does_not_take_is_refused_before_anything_is_written(
     run: Path, name: str
@@ -461,7 +482,15 @@ def test_a_dry_run_ends_with_1_where_findings_stop_the_push(
     assert "nothing was sent" in stopped.stdout
     told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert (told["findings"], told["stopped_by"], told["pushed"]) == ({"email": 1}, ["email"], None)
-    assert CliRunner().invoke(app, [*command, "--allow", "email"]).exit_code == 0
+    command += ["--allow", "email"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    edit_export("Dear Ada Lovelace, thanks")
+    assert CliRunner().invoke(app, command).exit_code == 0
+    named = CliRunner().invoke(app, [*command, "--names"])
+    assert named.exit_code == 1
+    assert "name: 1 in 1 row, stops the push" in named.stdout
+    assert "Lovelace" not in named.stdout
+    assert CliRunner().invoke(app, [*command, "--redact", "name"]).exit_code == 0
     assert hub.requests == []
 
 

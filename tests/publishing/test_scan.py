@@ -21,6 +21,7 @@ from curate.engines.layout import Chat
 from curate.engines.personal_data import KINDS as PERSONAL
 from curate.engines.redaction import redact_request, redactor
 from curate.errors import UsageError
+from curate.publishing.row_cleaning import RowCleaner
 from curate.publishing.scan import Detector, Findings, check_allowed, mask, scan_files, texts
 
 LETTERS = string.ascii_letters + string.digits
@@ -175,6 +176,47 @@ def test_text_with_anything_in_it_can_be_scanned(text: str) -> None:
 
 def test_a_lone_surrogate_does_not_stop_the_scan(detector: Detector) -> None:
     assert kinds(detector, "\ud800 call +44 20 7946 0958") == {"phone": 1}
+
+
+CHAT = {
+    "messages": [
+        {"role": "user", "content": "My name is Mei Davis, and Deborah wrote to me."},
+        {"role": "assistant", "content": "Dear Mei Davis, no, Mei: Mei-Ling did, Davis."},
+        {"role": "tool", "name": "Search", "content": '{"guest_name": "Ann Lee"}'},
+    ],
+    "tools": json.dumps([{"name": "Search", "parameters": {}}, {"name": "Davis", "arguments": {}}]),
+    "metrics": [{"name": "Safety", "failure_code": None}],
+}
+
+
+def test_names_are_looked_for_on_request_in_all_texts_of_a_row(detector: Detector) -> None:
+    assert detector.find_in_row(CHAT)[1] == []
+    named = Detector(names=True)
+    _, found = named.find_in_row(CHAT)
+    assert {match.text for match in found} == {"Mei Davis", "Mei", "Davis", "Ann Lee"}
+    assert {match.name for match in found} == {"name"}
+    assert mask("name", "Mei Davis") == "M… D…"
+    assert named.without_names().find_in_row(CHAT)[1] == []
+    check_allowed(["name"])
+
+
+def test_a_redacted_name_is_gone_from_the_whole_row_and_no_other_word() -> None:
+    import pyarrow as pa
+
+    named = Detector(names=True)
+    cleaner = RowCleaner(named, redact=("name",))
+    rows = [CHAT, {**CHAT, "messages": [{"role": "user", "content": "Mei is a month."}] * 3}]
+    rows[1] = rows[1] | {"tools": "[]"}
+    clean = cleaner.clean("sft", pa.Table.from_pylist(rows)).to_pylist()
+    first, second, third = (message["content"] for message in clean[0]["messages"])
+    assert first == "My name is [name], and Deborah wrote to me."
+    assert second == "Dear [name], no, [name]: [name]-Ling did, [name]."
+    assert json.loads(third) == {"guest_name": "[name]"}
+    assert clean[0]["messages"][2]["name"] == "Search"
+    assert clean[0]["metrics"] == CHAT["metrics"]
+    assert clean[1]["messages"][0]["content"] == "Mei is a month."
+    assert cleaner.redacted == {"name": 1}
+    assert named.find_in_row({"messages": clean[0]["messages"]})[1] == []
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
