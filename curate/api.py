@@ -3,10 +3,10 @@
     loaded = load_dialogues("chats.jsonl")
     judgments = judge_dialogues(loaded.dialogues, {"engine": "openai", "model": …, "base_url": …})
 
-A model is an open engine, or what a recipe's `models.judge` says; a config is what the recipe's section of that
-stage says. Both may be a mapping, the config's own class, or the path of a recipe, which is read for that part.
-Redaction, prices and the budget hold as in a run. Nothing is written to disk unless a `replies` folder is
-named; `run_recipe` is the way to run folders and resume.
+A model is an open engine, or the content of a recipe's `models.judge`; a config is the content of the recipe's
+section for that stage. Both may be a mapping, the config's own class, or the path of a recipe, of which that part is
+read. Redaction, prices and the budget apply as in a run. Nothing is written to disk unless a `replies` folder is
+named; use `run_recipe` for run folders and resuming.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ from curate.records import (
     Unscored,
 )
 from curate.records.calibration_file import read_calibration
-from curate.records.jury import JuryRule
+from curate.records.several_judges import JuryRule
 from curate.records.validation_errors import validated
 from curate.run.agreement import measure_agreement
 from curate.run.audit import audit_run, plan_second_judging
@@ -189,25 +189,25 @@ R = TypeVar("R")
 C = TypeVar("C", bound=BaseModel)
 
 Given = Mapping[str, Any] | str | Path | None
-"""A section of a recipe: as a mapping, or the path of a recipe that has it; None for its defaults."""
+"""A section of a recipe: a mapping, or the path of a recipe that has it; None for its defaults."""
 
 Redact = Sequence[PersonalData] | None
-"""Kinds of personal data; None for what a recipe says that is named for a model."""
+"""Kinds of personal data; None for those of the recipe that a model is named by."""
 
 Bounds = BudgetConfig | Mapping[str, Any] | None
-"""A recipe's section `budget`; None for that of a recipe that is named for a model."""
+"""A recipe's section `budget`; None for that of the recipe that a model is named by."""
 
 Model = Engine | EngineConfig | Mapping[str, Any] | str | Path
 """An open engine (which stays open), its config, or the path of a recipe that names it."""
 
 Judges = Model | Sequence[Engine | EngineConfig | Mapping[str, Any]]
-"""One judge; a list of several, which are a jury; or a mapping with `cascade`, as a recipe's `models.judge` has it. A jury
-scores and verifies together; a cascade divides what the rubric asks, and for everything else its large judge is asked."""
+"""One judge; a list of several, which form a jury; or a mapping with `cascade`, as in a recipe's `models.judge`. All judges
+of a jury score and verify; in a cascade the small judge only scores by the rubric, and the large one does the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedDialogues:
-    """What a source held: `tally.rows_in == tally.rows_used + tally.quarantined`."""
+    """The content of a source: `tally.rows_in == tally.rows_used + tally.quarantined`."""
 
     dialogues: list[Dialogue]
     quarantined: list[QuarantinedRow]
@@ -226,17 +226,17 @@ def load_dialogues(
     """Read a file, folder, glob, Hub id or rows in memory; the shape is detected unless it is named.
 
     Args:
-        source: a path or Hub id; rows: a list of mappings, a `datasets.Dataset`, a pandas or polars frame; or
-            what a recipe's `source` says, as a mapping or a `SourceConfig`.
-        role: role definition of dialogues that carry none.
-        scenario: scenario of dialogues that carry none.
-        role_from: `recipe` puts `role` before what the data says.
-        keys: further keys of a recipe's `source`: `shape`, `mapping`, `columns`, `limit`, `split`, …
+        source: a path or Hub id; rows: a list of mappings, a `datasets.Dataset`, a pandas or polars frame; or the
+            content of a recipe's `source`, as a mapping or a `SourceConfig`.
+        role: role definition of dialogues that have none.
+        scenario: scenario of dialogues that have none.
+        role_from: `recipe` uses `role` for all dialogues, also those with a role of their own.
+        keys: other keys of a recipe's `source`: `shape`, `mapping`, `columns`, `limit`, `split`, …
 
     Raises:
-        UsageError: a key is wrong; or the shape is ambiguous, which names the candidates.
-        SourceError: nothing can be read there; where a `shape` or `mapping` reads no row, a UsageError that
-            lists the keys there are.
+        UsageError: a key is wrong; the shape is ambiguous (names the candidates); or a `shape` or `mapping` reads no
+            row (lists the keys of the data).
+        SourceError: nothing can be read there.
     """
     opened = _open(source, keys)
     tally = RowCounts()
@@ -267,7 +267,7 @@ def _open(source: object, keys: Mapping[str, Any]) -> Source:
         raise UsageError(
             "dialogues cannot be read from this",
             got=type(source).__name__,
-            expected="a path, rows, a frame, a Dataset, or what a recipe's `source` says",
+            expected="a path, rows, a frame, a Dataset, or the content of a recipe's `source`",
         )
     rows: Any = list(source) if isinstance(source, Iterator) else source
     return open_rows(rows, parse_source({"path": "rows", **keys}))
@@ -283,22 +283,22 @@ def judge_dialogues(
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[Judgment | Unscored]:
-    """Judge dialogues turn by turn; one record a dialogue, in order.
+    """Judge dialogues turn by turn; return one record per dialogue, in order.
 
     Args:
-        dialogues: what to judge.
+        dialogues: the dialogues to judge.
         model: the judge, a jury or a cascade.
         config: as the recipe's section `judge`.
-        replies: folder of a reply log; a reply in it is not asked for again.
-        redact: kinds of personal data taken out of what a hosted model is sent, as a recipe's `redact`; None: as
-            the recipe says that `model` names, if it names one.
-        budget: as a recipe's section `budget`, for this call; None: likewise.
-        keep_going: go on where the first 50 dialogues all came to nothing for one reason.
+        replies: folder of a response cache; a reply in it is not asked for again.
+        redact: kinds of personal data removed from what is sent to a hosted model, as a recipe's `redact`; None: those
+            of the recipe that `model` names, if it names one.
+        budget: as a recipe's section `budget`, for this call; None: that of the recipe that `model` names.
+        keep_going: do not stop when the first 50 dialogues all fail for the same reason.
 
     Raises:
-        UsageError: a key is wrong, or the engine cannot serve the scoring mode asked for.
-        EngineError: the model cannot be reached or used, or nothing came of the first 50 dialogues.
-        BudgetReached: a limit is used up; what was received is in `replies`.
+        UsageError: a key is wrong, or the engine does not support the scoring mode.
+        EngineError: the model cannot be reached or used, or the first 50 dialogues all failed.
+        BudgetReached: a limit is reached; what was received is in `replies`.
     """
     rubric = _section(RubricConfig, config, "judge")
     models = _Models.of(redact, budget, judge=model)
@@ -322,36 +322,36 @@ def score_adherence(
     embeddings: str | Path | None = None,
     keep_going: bool = False,
 ) -> list[AdherenceScore | Unscored]:
-    """Score how well the assistant keeps its role; errors as in `judge_dialogues`.
+    """Score how well the assistant keeps to its role; errors as in `judge_dialogues`.
 
-    What a run would say in its manifest (a fall-back to binary, a calibration that does not hold, answers
-    given for want of evidence) is a Python warning here, each once.
+    What a run would write into its manifest (falling back to binary, a calibration that does not apply, scores
+    imputed because yes and no had too little probability) is issued as a Python warning, each once.
 
     Args:
-        dialogues: what to score.
+        dialogues: the dialogues to score.
         model: the judge, or a jury; not needed where `scoring_method` compares with references.
         config: as the recipe's section `adherence`.
-        replies: folder of a reply log; a reply in it is not asked for again.
+        replies: folder of a response cache; a reply in it is not asked for again.
         redact, budget: as in `judge_dialogues`.
-        embeddings: file that keeps what the encoders of reference methods made; memory by default.
+        embeddings: file for the embeddings of reference methods; by default they are kept in memory.
         keep_going: as in `judge_dialogues`.
     """
     chosen = _section(AdherenceConfig, config, "adherence")
     if chosen.scoring_method != "llm_judge":
         check_method(chosen)
-        held = list(dialogues)
+        listed = list(dialogues)
         scorer = ReferenceScorer(
-            chosen, lambda: held, None if embeddings is None else Path(embeddings)
+            chosen, lambda: listed, None if embeddings is None else Path(embeddings)
         )
         if scorer.warning:
             warnings.warn(scorer.warning, stacklevel=2)
-        return [scorer.score(dialogue) for dialogue in held]
+        return [scorer.score(dialogue) for dialogue in listed]
     if model is None:
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
     judge = _Models.of(redact, budget, judge=model)
     rule = _jury_rules(config)["adherence"]
     first = FirstRows(StageName.ADHERENCE, keep_going=keep_going)
-    found = _score(
+    scores = _score(
         dialogues,
         judge,
         lambda pool: adherence_by(chosen, scorers(pool, judge.cascade), rule),
@@ -360,12 +360,12 @@ def score_adherence(
     )
     tally = AdherenceTally()
     if chosen.on_missing == "half" or chosen.include_reason:
-        for record in found:
+        for record in scores:
             if isinstance(record, AdherenceScore):
                 tally.add(record.model_dump())
     for warning in tally.warnings():
         warnings.warn(warning, stacklevel=2)
-    return found
+    return scores
 
 
 def score_metrics(
@@ -378,12 +378,12 @@ def score_metrics(
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[MetricsScore | Unscored]:
-    """Score whole dialogues by weighted metrics, each and their sum from 0 to 100; one record a dialogue, in order.
+    """Score whole dialogues by weighted metrics; return one record per dialogue, in order.
 
     Args:
-        dialogues: what to score.
+        dialogues: the dialogues to score.
         model: the judge.
-        config: as the recipe's section `metrics`; the eight default metrics where None.
+        config: as the recipe's section `metrics`; None: the eight default metrics.
         replies, redact, budget, keep_going: as in `judge_dialogues`.
 
     Raises:
@@ -401,15 +401,15 @@ def score_metrics(
 
 
 def draft_metric(wish: str, model: Model, *, budget: Bounds = None) -> OwnMetric:
-    """Draft a metric of one's own for a recipe's `metrics.own`, to be edited before it is used.
+    """Draft a metric for a recipe's `metrics.own`, to be edited before it is used.
 
     Args:
-        wish: one sentence that says what it shall measure.
+        wish: one sentence that says what it should measure.
         model: the judge.
         budget: as in `judge_dialogues`.
 
     Raises:
-        EngineError: the model cannot be reached, or gives nothing that is a metric.
+        EngineError: the model cannot be reached, or its reply is not a metric.
     """
 
     async def run() -> OwnMetric:
@@ -463,22 +463,22 @@ def select(
     """Put every dialogue into sets by named conditions; no model calls.
 
     Args:
-        dialogues: of these, one decision each.
-        judgments: of these dialogues.
-        adherence: of these dialogues, where conditions ask for it.
-        config: as the recipe's section `select`. With `dedup`, `decontaminate` or `split` all dialogues are
-            held at once.
-        calibration: file that `curate calibrate` wrote, or its content; gives the column `p_good`.
-        metrics, factuality: of these dialogues, where conditions ask for them.
+        dialogues: the dialogues; each gets one decision.
+        judgments: judgments of these dialogues.
+        adherence: adherence scores of these dialogues, if conditions use them.
+        config: as the recipe's section `select`. With `dedup`, `decontaminate` or `split` all dialogues are held in
+            memory.
+        calibration: file written by `curate calibrate`, or its content; gives the column `p_good`.
+        metrics, factuality: scores of these dialogues, if conditions use them.
 
     Raises:
-        UsageError: a key is wrong, or a condition names a column that is not there.
+        UsageError: a key is wrong, or a condition names a column that does not exist.
     """
     config = _section(SelectConfig, config, "select")
     fitted = read_calibration(calibration, "calibration")
-    given = dialogues if not config.needs_cleaning else list(dialogues)
+    read = dialogues if not config.needs_cleaning else list(dialogues)
     table = score_table(
-        given,
+        read,
         {record.content_hash: record for record in judgments},
         None if adherence is None else {record.content_hash: record for record in adherence},
         None if fitted is None else fitted.good,
@@ -488,7 +488,7 @@ def select(
     cleaning = prepare_cleaning(config)
     if cleaning is None:
         return select_rows(table, config)
-    with cleaning.open(lambda: given) as cleaner:
+    with cleaning.open(lambda: read) as cleaner:
         return select_rows(table, config, cleaner)
 
 
@@ -507,20 +507,21 @@ def fork_pairs(
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[PreferencePair]:
-    """Fork every judged dialogue given; dropped pairs come back too, with their `drop_reason`.
+    """Fork every judged dialogue; dropped pairs are returned too, with their `drop_reason`.
 
     Args:
         dialogues: candidates; those whose judgment is unscored are left out.
-        judgments: of these dialogues, by the same judge.
+        judgments: judgments of these dialogues, by the same judge.
         judge: verifies both sides of each pair.
         policy: writes the resamples.
-        reviser: writes the guided revision; the policy where None.
+        reviser: writes the guided revision; None: the policy.
         config: as the recipe's section `fork`; `where` is not applied here, choose the dialogues yourself.
-        judging: as the recipe's section `judge`, with which the judgments were made.
-        adherence: as the recipe's section `adherence`: how the judge scores role adherence; without it the role is not checked.
-        replies: folder of a reply log.
-        redact, budget: as in `judge_dialogues`; of several recipes that models are named by, all that they redact
-            and the first one's budget.
+        judging: the recipe's section `judge` that the judgments were made with.
+        adherence: the recipe's section `adherence`, to score role adherence of both sides; None: the role is not
+            checked.
+        replies: folder of a response cache.
+        redact, budget: as in `judge_dialogues`; if models are named by several recipes, everything that any of them
+            redacts, and the first one's budget.
         keep_going: as in `judge_dialogues`.
     """
     scored = {record.content_hash: record for record in judgments if isinstance(record, Judgment)}
@@ -542,8 +543,8 @@ def fork_pairs(
             first = FirstRows(StageName.FORK, keep_going=keep_going)
             made = await _in_order(chosen, one, pool.judge.open_dialogues, first)
         pairs = [pair for pairs in made for pair in pairs]
-        found = survey(pairs)
-        return [settle(pair, found, fork) for pair in pairs]
+        overview = survey(pairs)
+        return [settle(pair, overview, fork) for pair in pairs]
 
     return run_in_loop(run())
 
@@ -557,21 +558,21 @@ def agreement(
     scales: Sequence[str] = (),
     raters: str = "skilled",
 ) -> Agreement:
-    """Hold a run's scores against people's labels, as `curate agreement`; the report is kept with the run.
+    """Compare a run's scores with people's labels, as `curate agreement`; the report is saved with the run.
 
     Args:
         run: run folder.
-        gold: CSV, JSONL or Parquet of labels; without it those that the data has.
-        dimension: that the data's own labels are of.
-        label: their name.
-        scales: of the labels, as `0-2`, `helpfulness=0-2` or `bad,fair,good`.
+        gold: CSV, JSONL or Parquet file of labels; None: the labels in the data.
+        dimension: the dimension that the data's own labels are about.
+        label: the name of those labels.
+        scales: scales of the labels, such as `0-2`, `helpfulness=0-2` or `bad,fair,good`.
         raters: `experts`, `skilled` or `crowd`, for the alternative annotator test.
 
     Raises:
-        UsageError: no run, no label about it, or labels that contradict themselves.
+        UsageError: no run, no label about it, or labels that contradict each other.
     """
-    given = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
-    return measure_agreement(run, given, scales=parse_scales(scales), raters=raters).report
+    labels = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
+    return measure_agreement(run, labels, scales=parse_scales(scales), raters=raters).report
 
 
 def certify(
@@ -588,7 +589,7 @@ def certify(
     may_stop: bool = False,
     out: str | Path | None = None,
 ) -> Certificate:
-    """Say what people's labels prove of a set of a run, as `curate certify`; the answer is kept with the run.
+    """Test what people's labels prove about a set of a run, as `curate certify`; the answer is saved with the run.
 
     Args:
         run, gold, dimension, label: as in `agreement`.
@@ -599,12 +600,12 @@ def certify(
         A certificate, or one that is not `issued` and says why.
 
     Raises:
-        UsageError: a question that no labels answer, or labels that do not fit the run.
+        UsageError: a question that labels cannot answer, or labels that do not fit the run.
     """
     question = Question(bad, risk, confidence, of, column, may_stop)
     question.check()
-    given = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
-    certificate = keep_certificate(Path(run), certify_run(run, given, question), given)
+    labels = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
+    certificate = keep_certificate(Path(run), certify_run(run, labels, question), labels)
     if out is not None and certificate.issued:
         write_record(Path(out), certificate)
     return certificate
@@ -619,12 +620,12 @@ def probe(
     by_policy: int = 0,
     out: str | Path | None = None,
 ) -> ProbeReport:
-    """Try a recipe's judge on planted flaws, as `curate probe`; card and replies are kept in the run folder.
+    """Test a recipe's judge on planted flaws, as `curate probe`; card and replies are saved in the run folder.
 
     Args:
         recipe: path, mapping or Recipe.
         data, limit, seed, by_policy: as `curate.run.probe.plan_probe`.
-        out: run folder; `runs/<name>` where None.
+        out: run folder; None: `runs/<name>`.
 
     Raises:
         UsageError, EngineError, BudgetReached: as `judge_dialogues`.
@@ -638,14 +639,14 @@ def probe(
 
 
 def audit(run: str | Path, again: float | None = None) -> AuditReport:
-    """Look for what is wrong with a run, without labels, as `curate audit`; the report is kept with the run.
+    """Look for problems of a run without labels, as `curate audit`; the report is saved with the run.
 
     Args:
         run: run folder.
-        again: share of the dialogues to judge a second time; None asks no model.
+        again: share of the dialogues (0-1) to judge a second time; None makes no model calls.
 
     Raises:
-        UsageError: no run, or one without scores; the judge that would be asked again is another.
+        UsageError: no run, or one without scores; or the judge is not the one of the run.
     """
     run = Path(run)
     report = audit_run(run, None if again is None else plan_second_judging(run, again))
@@ -654,7 +655,7 @@ def audit(run: str | Path, again: float | None = None) -> AuditReport:
 
 
 def _jury_rules(config: object) -> dict[str, JuryRule]:
-    """How a jury's scores become one, as the recipe says that a section is read from; else their medians."""
+    """Return how a jury's scores are combined: by the recipe that a section is read from, else the median."""
     judge = load_recipe(config).judge if isinstance(config, str | Path) else None
     return (judge or RubricConfig()).jury_rules
 
@@ -708,7 +709,7 @@ async def _in_order(
 
 @dataclass(frozen=True, slots=True)
 class _Models:
-    """Whom a call of this API asks, and within what bounds."""
+    """The models that a call of this API uses, and their limits."""
 
     pool: ModelPool
     limits: BudgetConfig
@@ -716,9 +717,9 @@ class _Models:
 
     @classmethod
     def of(cls, redact: Redact, budget: Bounds, *, judge: Judges, **given: Model) -> _Models:
-        """The models of a call by role.
+        """Return the models of a call by role.
 
-        What a recipe says that is named for a model, of redaction and of the budget, holds unless it is said anew.
+        Redaction and budget are those of the recipes that models are named by, unless the call gives its own.
         """
         recipes = {
             str(model): load_recipe(model)
@@ -729,7 +730,7 @@ class _Models:
         named = {role: _model(model, role, recipes) for role, model in given.items()}
         if redact is None:
             redact = tuple(kind for recipe in recipes.values() for kind in recipe.redact)
-        kinds = validated(tuple[PersonalData, ...], redact, "these cannot be redacted")
+        kinds = validated(tuple[PersonalData, ...], redact, "not kinds of personal data")
         if budget is None:
             limits = next((recipe.budget for recipe in recipes.values()), BudgetConfig())
         else:
@@ -748,7 +749,7 @@ class _Models:
 
     @contextlib.asynccontextmanager
     async def asking(self, replies: str | Path | None) -> AsyncIterator[tuple[ModelPool, Asks]]:
-        """The models, open, and how they are asked."""
+        """Open the models; yield them and how they are asked."""
         kept = None if replies is None else Path(replies)
         budget = Budget(**self.limits.model_dump())
         async with self.pool as pool, pool.asking(kept, Accounting(), budget) as asks:
@@ -758,7 +759,7 @@ class _Models:
 def _judges(
     given: Judges, recipes: Mapping[str, Recipe]
 ) -> tuple[dict[str, Engine | EngineConfig], CascadeRule | None]:
-    """The judges by role, the lead one as `judge`, and how a cascade of two divides the dialogues."""
+    """Return the judges by role, the leading one as `judge`, and the rule of a cascade of two."""
     if isinstance(given, str | Path):
         models = recipes[str(given)].models
         if models.lead is None:
@@ -769,14 +770,14 @@ def _judges(
     if isinstance(given, Mapping) and "cascade" in given:
         several = list(given["cascade"])
         rest = {key: value for key, value in given.items() if key != "cascade"}
-        cascade = validated(CascadeRule, rest, "the cascade's rule cannot be read")
+        cascade = validated(CascadeRule, rest, "the options of the cascade are not valid")
         if len(several) != 2:
-            raise UsageError("a cascade is of two judges", got=len(several), expected="two")
+            raise UsageError("a cascade needs two judges", got=len(several), expected="two")
     elif isinstance(given, Sequence) and not isinstance(given, str):
         several = list(given)
         if len(several) < 2:
             raise UsageError(
-                "a jury is of several judges", got=len(several), expected="two or more"
+                "a jury needs several judges", got=len(several), expected="two or more"
             )
     else:
         several = [given]
@@ -787,7 +788,7 @@ def _judges(
 
 
 def _model(given: Model, role: str, recipes: Mapping[str, Recipe]) -> Engine | EngineConfig:
-    """An engine, or its config; of a recipe the model of that role."""
+    """Return an open engine or an engine's config; for a recipe its model of that role."""
     if isinstance(given, str | Path):
         named: EngineConfig | None = getattr(recipes[str(given)].models, role)
         if named is None:
@@ -800,7 +801,7 @@ def _model(given: Model, role: str, recipes: Mapping[str, Recipe]) -> Engine | E
 
 
 def _section(kind: type[C], given: C | Given, section: str) -> C:
-    """A section of a recipe from whatever it was given as."""
+    """Return a section of a recipe from whatever it was given as."""
     if isinstance(given, str | Path):
         named: C | Literal[False] = getattr(load_recipe(given), section)
         if named is False:

@@ -1,7 +1,7 @@
 """The errors a user can expect to meet.
 
-Each one says what came, what was expected and what to do about it, because it is printed
-without a traceback. The hierarchy is flat: a class exists only where a caller treats it differently.
+Each says what was given, what was expected and what to do about it, because it is printed without a traceback.
+The hierarchy is flat: a class exists only where a caller treats it differently.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ PACKAGE = "curate-dialogues"
 
 
 class CurateError(Exception):
-    """A run failed for a reason we can name.
+    """A run failed for a known reason.
 
     Args:
         problem: what is wrong, in one line.
-        got: what came.
+        got: what was given.
         expected: what would have been right.
         fix: what the user can do next.
     """
@@ -50,7 +50,7 @@ class CurateError(Exception):
 
 
 class UsageError(CurateError):
-    """The command line, the recipe or an argument of the Python API is wrong; nothing has run."""
+    """The command line, the recipe or an argument of the Python API is wrong; nothing was run."""
 
 
 class SourceError(CurateError):
@@ -70,25 +70,26 @@ class BudgetReached(CurateError):
 
 
 def missing_extra(package: str, extra: str) -> UsageError:
-    """The error for an optional dependency that is not installed, naming the line that fixes it."""
+    """Return the error for an optional dependency that is not installed, with the command that installs it."""
     return UsageError(
-        f"the package '{package}' is needed here and is not installed",
+        f"the package '{package}' is needed here but not installed",
         fix=f"pip install '{requirement(extra)}'",
     )
 
 
 def installed_from() -> tuple[str, bool]:
-    """Where this installation came from: its URL, or "" for an index; and whether that is a folder, a clone as a rule.
+    """Return where this installation came from, and whether that is a folder (usually a clone).
 
-    What pip and uv keep beside an installation (PyPA's direct URL data structure, PEP 610).
+    The origin is a folder, a URL, or "" for a package index. It is read from what pip and uv store beside an installation
+    (PyPA's direct URL data structure, PEP 610).
     """
     try:
-        kept = distribution(PACKAGE).read_text("direct_url.json")
+        stored = distribution(PACKAGE).read_text("direct_url.json")
     except PackageNotFoundError:
-        kept = None
-    if kept is None:
+        stored = None
+    if stored is None:
         return "", False
-    origin = json.loads(kept)
+    origin = json.loads(stored)
     url: str = origin["url"]
     if "dir_info" in origin:
         return unquote(urlsplit(url).path), True
@@ -97,7 +98,7 @@ def installed_from() -> tuple[str, bool]:
 
 
 def requirement(extra: str = "") -> str:
-    """What pip is given to install curate again from where it came, with an extra: a folder, a URL, or its name."""
+    """Return what to give pip to install curate again from the same place, with an extra."""
     origin, is_folder = installed_from()
     extras = f"[{extra}]" if extra else ""
     if is_folder:
@@ -106,6 +107,6 @@ def requirement(extra: str = "") -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """A library's error in one line: its type, and the first line of a message that may go on for pages."""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    """Return a library's error in one line: its type, and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,7 +1,7 @@
-"""How dialogues, judgments and runs show themselves in a notebook: static HTML in the style of the report's page.
+"""How dialogues, judgments and runs are displayed in a notebook: static HTML in the style of the report's page.
 
-There is no script in it, and nothing that comes from data is markup. What is too long to be looked at in a cell is cut,
-and it says so; `curate report` shows all of it.
+It has no scripts, and text from the data is always escaped. What is too long for a cell is cut, with a note;
+`curate report` shows everything.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Record = Mapping[str, Any]
 
 
 def element(tag: str, *children: str, **attributes: str) -> Markup:
-    """An element; children are text, unless they are elements. `class_` stands for `class`."""
+    """Return an element; children are text unless they are elements. `class_` stands for `class`."""
     inside = Markup("").join(_text(child) for child in children)
     names = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-    given = Markup("").join(Markup(' {}="{}"').format(*item) for item in names.items())
-    return Markup("<{}{}>{}</{}>").format(Markup(tag), given, inside, Markup(tag))
+    written = Markup("").join(Markup(' {}="{}"').format(*item) for item in names.items())
+    return Markup("<{}{}>{}</{}>").format(Markup(tag), written, inside, Markup(tag))
 
 
 def _text(child: str) -> Markup:
@@ -38,22 +38,22 @@ def _text(child: str) -> Markup:
 
 
 def cell(*children: str) -> str:
-    """What a notebook's cell shows: the children, with the style that they need."""
+    """Return the HTML of a notebook cell: the children with the style they need."""
     return str(element("div", element("style", Markup(_style())), *children, class_="curate"))
 
 
 @cache
 def _style() -> str:
-    # The page's style holds for what is inside, its variables too.
+    # The page's style and its variables apply only inside the cell.
     style = (files("curate.report") / "built" / "report.css").read_text().replace(":root", "&")
     own = "background: var(--ground); color: var(--ink); padding: .6em 1em; overflow-wrap: anywhere"
-    # A browser that saves or prints a notebook is to have the turns, too, that nobody has scrolled to.
+    # Saving or printing a notebook must include turns that were not scrolled to.
     return f".curate {{ {style} & {{ {own} }} .turn {{ content-visibility: visible }} }}"
 
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Give what shows how far each stage is, by tqdm, in the cell that is run; outside of a notebook nothing is shown."""
+    """Yield a function that shows each stage's progress with tqdm; outside a notebook it shows nothing."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     bars: dict[str, Any] = {}
@@ -75,12 +75,12 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def spoken(name: str) -> str:
-    """A key of a record in words."""
+    """Return a key of a record in words."""
     return name.replace("_", " ")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table whose rows each begin with their head."""
+    """Return a table; the first cell of each row is its heading."""
     head = element("tr", *(element("th", name, scope="col") for name in heads))
     body = (
         element(
@@ -92,7 +92,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
 
 
 def bars(rows: Iterable[tuple[str, int]], whole: int, kind: Callable[[str], str]) -> Markup:
-    """A bar a row, as long as its share of the whole; `kind` gives the class of its colour."""
+    """Return one bar per row, as long as its share of `whole`; `kind` gives the CSS class of its colour."""
     return element(
         "ul",
         *(
@@ -114,7 +114,7 @@ def _filled(number: int, whole: int, classes: str) -> Markup:
 
 
 def histogram(name: str, values: Sequence[float]) -> Markup:
-    """How values are distributed: a column a class, whole numbers one each where they are few."""
+    """Return a histogram; a few whole numbers get one column each."""
     low, high = min(values), max(values)
     if high - low < _CLASSES and all(float(value).is_integer() for value in values):
         counts = Counter(int(value) - int(low) for value in values)
@@ -144,12 +144,12 @@ def histogram(name: str, values: Sequence[float]) -> Markup:
 
 
 def badge(name: str, kind: str = "") -> Markup:
-    """A word in a coloured frame: `good`, `bad`, or `verdict-…`."""
+    """Return a word in a coloured frame; `kind` is `good`, `bad`, or `verdict-…`."""
     return element("span", name, class_=f"badge {kind}".rstrip())
 
 
 def judgment_parts(record: Record) -> list[Markup]:
-    """A judgment: verdict, levels of the conversation, and a row a turn."""
+    """Return a judgment's elements: verdict, conversation scores, and one table row per turn."""
     turns = [
         (
             str(turn["turn"]),
@@ -167,12 +167,12 @@ def judgment_parts(record: Record) -> list[Markup]:
         *_whole(record),
         table(("turn", *names, "issues", ""), turns[:MAX_TURNS]),
         *_left_out(len(turns) - MAX_TURNS, "turn"),
-        *(element("p", f"unscored: {said}", class_="note") for said in left_out),
+        *(element("p", f"unscored: {turn}", class_="note") for turn in left_out),
     ]
 
 
 def _whole(record: Record) -> list[Markup]:
-    """What a judgment says of the dialogue as a whole."""
+    """Return a judgment's elements about the whole dialogue."""
     levels = (
         element(
             "div",
@@ -199,12 +199,12 @@ def dialogue_parts(
     judgment: Record | None = None,
     adherence: Record | None = None,
 ) -> list[Markup]:
-    """A dialogue turn by turn, with the scores of each turn where there are some.
+    """Return a dialogue's elements turn by turn, with the scores of each turn if there are any.
 
     Args:
-        dialogue: as its record is stored.
-        turns: number, first message and the one after the last of each.
-        judgment, adherence: as they are stored; those that are unscored have a `reason` in place of scores.
+        dialogue: the record as stored.
+        turns: for each turn its number, first message and the index after its last.
+        judgment, adherence: records as stored; unscored ones have a `reason` in place of scores.
     """
     messages = dialogue["messages"]
     scores, roles = _by_turn(judgment), _by_turn(adherence)
@@ -218,7 +218,7 @@ def dialogue_parts(
     for name in ("role_definition", "scenario"):
         if dialogue.get(name):
             parts.append(
-                element("details", element("summary", spoken(name)), _said(dialogue[name]))
+                element("details", element("summary", spoken(name)), _text_block(dialogue[name]))
             )
     first = turns[0][1] if turns else len(messages)
     parts += map(_message, messages[:first])
@@ -261,21 +261,27 @@ def _message(message: Record) -> Markup:
         element(
             "details",
             element("summary", "calls ", element("code", call["name"])),
-            _said(str(call["arguments"])),
+            _text_block(str(call["arguments"])),
             class_="call",
         )
         for call in message.get("tool_calls") or ()
     )
     who = element("div", message["role"], class_="who")
     return element(
-        "div", who, _said(message.get("content") or ""), *calls, class_=f"message {message['role']}"
+        "div",
+        who,
+        _text_block(message.get("content") or ""),
+        *calls,
+        class_=f"message {message['role']}",
     )
 
 
-def _said(text: str) -> Markup:
+def _text_block(text: str) -> Markup:
     cut = len(text) - MAX_CHARACTERS
-    said = element("div", text[:MAX_CHARACTERS], class_="text", dir="auto")
-    return said if cut <= 0 else said + element("p", f"and {cut:,} more characters", class_="note")
+    shown = element("div", text[:MAX_CHARACTERS], class_="text", dir="auto")
+    return (
+        shown if cut <= 0 else shown + element("p", f"and {cut:,} more characters", class_="note")
+    )
 
 
 def _left_out(number: int, what: str) -> list[Markup]:

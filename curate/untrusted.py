@@ -1,7 +1,7 @@
-"""Text from elsewhere, made fit to be looked at: whatever steers a terminal or reorders a line is seen, not obeyed.
+"""Text from elsewhere made safe to display: control characters are shown as signs instead of taking effect.
 
-Ids, names and contents come from whoever wrote the data. An escape sequence in one would colour or overwrite what
-stands on a terminal, and a sign that turns the direction of writing shows a file or a command as another one.
+Ids, names and contents come from whoever wrote the data. An escape sequence could colour or overwrite a terminal,
+and a character that changes the writing direction can make a file or command look like another one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ _KEPT = "\n\t"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNS: dict[int, str] = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in _KEPT}
 _SIGNS |= {0x7F: "\u2421"} | {code: f"<U+{code:04X}>" for code in range(0x80, 0xA0)}
-# Embeddings, overrides and isolates; other line breaks; a blank without width; tags. Marks that right-to-left text
-# and joined signs need stay.
+# Embeddings, overrides and isolates; other line breaks; zero-width spaces; tags. Marks that right-to-left text and
+# joined characters need are kept.
 _SIGNS |= {
     code: f"<U+{code:04X}>"
     for span in (
@@ -25,11 +25,11 @@ _SIGNS |= {
 
 
 def cell(value: object) -> object:
-    """A value of a table that a spreadsheet opens: text that it would run as a formula begins with an apostrophe."""
+    """Return a table value for a spreadsheet: text that would run as a formula gets a leading apostrophe."""
     is_formula = isinstance(value, str) and value.lstrip(" ")[:1] in _FORMULA
     return f"'{value}" if is_formula else value
 
 
 def visible(text: str) -> str:
-    """The text with control signs replaced by what stands for them: `␛`, `<U+202E>`."""
+    """Return the text with control characters replaced by visible signs: `␛`, `<U+202E>`."""
     return text if text.isascii() and text.isprintable() else text.translate(_SIGNS)

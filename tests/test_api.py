@@ -191,7 +191,7 @@ def test_bounds_that_cannot_hold_are_refused(tmp_path: Path) -> None:
         curate.judge_dialogues([], ScriptedEngine([]), budget={"money": 1})
     with pytest.raises(UsageError, match="did you mean 'calls'"):
         curate.judge_dialogues([], HOSTED, budget={"call": 1})
-    with pytest.raises(UsageError, match="these cannot be redacted"):
+    with pytest.raises(UsageError, match="not kinds of personal data"):
         curate.judge_dialogues([], HOSTED, redact=["emails"])  # type: ignore[list-item]
 
 

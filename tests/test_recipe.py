@@ -41,7 +41,7 @@ def test_a_name_that_is_another_folder_is_refused(name: str) -> None:
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     twice = MINIMAL + "select: {top: null}\nselect: {active: null}\n"
-    with pytest.raises(UsageError, match=r"'select' stands twice"):
+    with pytest.raises(UsageError, match=r"'select' occurs twice"):
         load_recipe(write(tmp_path, twice))
 
 

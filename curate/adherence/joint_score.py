@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.session_score import NoSession, aggregate, trend_of, turns_in_role
 from curate.records import AdherenceScore, AdherenceTurn, ConversationAdherence, Unscored
-from curate.records.jury import JuryRule, of_several
+from curate.records.several_judges import JuryRule, of_several
 
 
 def combine_scores(

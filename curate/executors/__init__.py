@@ -1,1 +1,1 @@
-"""How a stage's work is spread. Same stage function, same rows out."""
+"""Executors: running a stage in this process or on Ray. The rows are the same."""

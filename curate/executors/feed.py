@@ -1,4 +1,4 @@
-"""Which worker gets which item: its own by hash, another's rather than none, a lost one before all."""
+"""Distribution of items to workers: by hash, then to idle workers; lost items go first."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from curate.records import StageName
 from curate.stages import WorkItem
 
 MOST_LOSSES = 3
-"""After so many deaths of a worker over one dialogue, or one after the other, a run gives up."""
+"""Number of times a worker may die over one dialogue, or in a row, before a run gives up."""
 
 
 class Feed:
-    """Hands items out to workers: each to the worker its hash names, as long as that keeps all busy.
+    """Hands out items to workers: each to the worker its hash names, as long as that keeps all of them busy.
 
     Args:
         ahead: how many items may be held for workers that have not asked for them yet.
 
     Attributes:
-        over: set when every item is finished, or when it was stopped and what was out is finished.
+        over: set when every item is finished, or when it was stopped and everything handed out is finished.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Feed:
         self.over = asyncio.Event()
 
     async def take(self, worker: int) -> WorkItem | None:
-        """The worker's next item; None when there is none left. Waits while some may be given back."""
+        """Return the worker's next item; None when there is none left. Waits while items may still be given back."""
         while not self._stopped:
             item = self._next(worker)
             if item is not None:
@@ -54,18 +54,18 @@ class Feed:
         return None
 
     def stop(self) -> None:
-        """Hand out no more; what is out may still be finished."""
+        """Hand out no more items; those handed out may still be finished."""
         self._stopped = True
         self._changed.set()
 
     def finish(self) -> None:
-        """An item that was taken is done."""
+        """Note that an item that was taken is done."""
         self._out -= 1
         if self._out == 0:
             self._changed.set()
 
     def give_back(self, item: WorkItem) -> None:
-        """An item that was taken is lost with its worker, and goes to whoever asks first.
+        """Take back an item that was lost with its worker; the next worker that asks gets it.
 
         Raises:
             EngineError: it was lost too often to go on.

@@ -1,4 +1,4 @@
-"""Spread a stage's work over one process: K dialogues open at a time, each one straight-line coroutine."""
+"""Running a stage in this process: K dialogues open at a time, each one straight-line coroutine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """Stages in this process; see `opening.Executor`."""
+    """Runs stages in this process; see `opening.Executor`."""
 
     models: ModelFacts
     asks: Asks
@@ -30,7 +30,7 @@ class LocalExecutor:
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
-        """As `opening.Runner.run`; as many dialogues are open as the engines that are asked like best."""
+        """As `opening.Runner.run`; the engines say how many dialogues are open at the same time."""
         open_at_once = self.models.open_dialogues(stage.name)
 
         async def work(item: WorkItem) -> Any:
@@ -40,7 +40,7 @@ class LocalExecutor:
 
 
 class AskingNobody:
-    """Runs a stage without model calls. Those it uses itself were open when it was bound."""
+    """Runs a stage that makes no model calls."""
 
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
@@ -77,11 +77,11 @@ async def for_each(
     *,
     open_at_once: int,
 ) -> None:
-    """Run `work` on every item and hand each result to `done`, in order of completion.
+    """Run `work` on every item and pass each result to `done`, in order of completion.
 
-    Workers pull from the iterator, so there is never a task a row, no barrier and no straggler. The
-    first exception stops the others and is raised; what was handed to `done` before is kept. A budget
-    that is reached stops nobody in the middle of a call: the others go on until they meet it too.
+    Workers pull from the iterator, so there is no task per row, no barrier and no straggler. The first exception stops the
+    others and is raised; what was passed to `done` before is kept. A budget that is reached does not interrupt calls: the
+    others go on until they reach it too.
     """
     feed: Iterator[T] = iter(items)
     reached: list[BudgetReached] = []

@@ -1,6 +1,6 @@
-"""The event loop of a run: uvloop where it is installed, else asyncio's own.
+"""The event loop of a run: uvloop if it is installed, else asyncio's own.
 
-uvloop comes with the `openai` extra (not on Windows): its loop and sockets cost about half the CPU time.
+uvloop comes with the `openai` extra (not on Windows): its loop and sockets take about half the CPU time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _SECONDS_TO_A_SIGNAL = 1.0
-"""Time after which a signal that did not wake its thread is seen."""
+"""Longest time until a signal is noticed that did not wake its thread."""
 
 _YOUNG_OBJECTS = 20_000
-"""New objects until the garbage collector looks. Requests in flight are many objects, and leave no circles behind:
-looking at each 700, as Python does by itself, took a quarter of the CPU time of asking."""
+"""New objects before the garbage collector runs. Requests in flight are many objects without reference cycles:
+Python's default of 700 took a quarter of the CPU time of a run."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in a loop of its own; what `asyncio.run` does.
+    """Run a coroutine to its end in an event loop of its own, as `asyncio.run` does.
 
-    Where a loop runs already, as in a notebook, it is run in a thread.
+    Where a loop is already running, as in a notebook, it runs in a thread.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or a SIGTERM that stands for it; what the coroutine holds has been closed.
+        KeyboardInterrupt: Ctrl-C, or a SIGTERM in its place; what the coroutine holds has been closed.
     """
     try:
         asyncio.get_running_loop()
@@ -77,7 +77,7 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     young, *older = gc.get_threshold()
-    if young:  # 0 is a collector that somebody switched off
+    if young:  # 0: the collector was switched off
         gc.set_threshold(max(young, _YOUNG_OBJECTS), *older)
     try:
         with asyncio.Runner(loop_factory=_factory()) as runner:
@@ -92,7 +92,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _only_sigterm_interrupts() -> bool:
-    """Tell whether Ctrl-C is ignored, as in a script's background, and SIGTERM is not left to the system."""
+    """Return whether Ctrl-C is ignored, as in a script's background job, and SIGTERM has a handler."""
     if threading.current_thread() is not threading.main_thread():
         return False
     ignores = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -100,10 +100,10 @@ def _only_sigterm_interrupts() -> bool:
 
 
 async def _ended_by_sigterm(work: Coroutine[Any, Any, T]) -> T:
-    """Cancel the work at SIGTERM, as the runner does at Ctrl-C where that is not ignored.
+    """Cancel the work at SIGTERM, as the runner does at Ctrl-C.
 
-    An exception raised by a handler would strike in whatever runs just then: uvloop logs one that strikes in
-    its own callbacks, with its traceback, and goes on.
+    An exception raised by a signal handler would appear in whatever code is running: uvloop logs one in its own callbacks,
+    with its traceback, and goes on.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -117,7 +117,7 @@ async def _ended_by_sigterm(work: Coroutine[Any, Any, T]) -> T:
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
-    except ModuleNotFoundError:  # it is an extra
+    except ModuleNotFoundError:  # optional
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory

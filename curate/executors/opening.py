@@ -1,4 +1,4 @@
-"""The executor that a recipe names, ready to run, and the place where it opens models."""
+"""Opening the executor that a recipe names, and the place where it opens models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 async def call_on_worker(recipe: Recipe, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-    """`await work(*arguments)` where the recipe's models are to be opened: here, or on its Ray cluster.
+    """Return `await work(*arguments)`, run where the recipe's models are opened: here, or on its Ray cluster.
 
-    `work` is a function of a module, and it, its arguments and its result can be pickled.
+    `work` must be a function of a module; it, its arguments and its result must be picklable.
 
     Raises:
         UsageError: Ray is missing, the address or the resources are wrong.
@@ -39,8 +39,8 @@ async def open_executor(
     """Open the recipe's models where its `executor` section says; they are closed at the end.
 
     Args:
-        recipe: with a judge named.
-        folder: the run folder; the reply log is in it.
+        recipe: must name a judge.
+        folder: the run folder; the response cache is in it.
 
     Raises:
         UsageError: a package, an address or a model's option is wrong.
@@ -61,30 +61,30 @@ R = TypeVar("R", bound=Row)
 
 
 class Runner(Protocol):
-    """Where the rows of a stage are made."""
+    """Makes the rows of a stage."""
 
     async def run(
         self, stage: Stage[R], items: Iterable[WorkItem], done: Callable[[WorkItem, R], None]
     ) -> None:
-        """Make the row of every item and hand it to `done`, in order of completion.
+        """Make the row of every item and pass it to `done`, in order of completion.
 
-        Items are pulled as they can be worked on, never listed. The first error stops the rest and is
-        raised; what was handed to `done` before is kept.
+        Items are pulled when they can be worked on, never listed. The first error stops the rest and is raised; what was
+        passed to `done` before is kept.
 
         Args:
-            stage: as it is bound here. Whoever has bound it anew elsewhere refuses one of another fingerprint.
+            stage: the stage as bound here; an executor that binds it again elsewhere refuses another fingerprint.
 
         Raises:
             BudgetReached: calls in flight were finished and kept.
-            CurateError: anything else with a name.
+            CurateError: any other known error.
         """
         ...
 
 
 class Executor(Runner, Protocol):
-    """Where models are open."""
+    """A runner with open models."""
 
     @property
     def models(self) -> ModelFacts:
-        """What the opened models are and can do."""
+        """Return what the open models are and can do."""
         ...

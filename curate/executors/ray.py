@@ -1,23 +1,23 @@
-"""Spread a stage's work over actors on a Ray cluster, one set of engines an actor.
+"""Running a stage on actors of a Ray cluster, each with its own engines.
 
-An actor binds and runs `stages`, as this process does in a local run; replies, budget and counts go
-through `keeper`; rows come back one by one to this process, the run folder's only writer.
+An actor binds and runs `stages`, as this process does in a local run; replies, budget and counts go through `keeper`;
+rows come back one by one to this process, the run folder's only writer.
 
-Actors of Ray core, and not Ray Data's `map_batches`, although that restarts killed actors and repeats
-their blocks as well. It was tried (Ray 2.60, an actor class over 8 blocks on two actors, three times in a
-row), and differs in what matters here:
+This uses actors of Ray core, not Ray Data's `map_batches`, although that also restarts killed actors and repeats their
+blocks. It was tried (Ray 2.60, an actor class over 8 blocks on two actors, three times in a row), and differs in what
+matters here:
 
-- its actors live for one execution: each execution made them anew (6 starts for 3 executions). Judging,
-  adherence and forks are three, with a selection over all rows between them, so each model would be loaded
-  three times, and once more to learn what it can do. Here it is loaded once a run.
-- it gives a block to whichever actor is free. A dialogue that was judged on one replica would be forked
-  on another, whose prefix cache does not hold its trunk. Here a dialogue's hash names its actor for the
-  whole run; another actor takes it only when it would be idle.
-- its rows come when their block is done: in that run up to a second late for blocks of five rows of 0.1 s.
-  Here a row is in the run folder as soon as it is made, and no block's end leaves slots empty.
+- its actors live for one execution: each execution created new ones (6 starts for 3 executions). Judging, adherence
+  and forks are three executions, with a selection over all rows between them, so each model would be loaded three
+  times, and once more to learn what it can do. Here it is loaded once per run.
+- it gives a block to whichever actor is free. A dialogue that was judged on one replica would be forked on another,
+  whose prefix cache does not have its beginning. Here a dialogue's hash names its actor for the whole run; another
+  actor takes it only when it would be idle.
+- its rows come when their block is done: in that run up to a second late for blocks of five rows of 0.1 s. Here a row
+  is in the run folder as soon as it is made, and no block's end leaves slots empty.
 
-A killed actor: Ray starts it again. The calls that died with it come back here as errors; its dialogues are given
-out again, to any actor, and find all their received replies in the reply log.
+When an actor is killed, Ray starts it again. The calls that died with it return errors here; its dialogues are handed
+out again, to any actor, and all replies they received are in the response cache.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Actor:
 
 
 class RayExecutor:
-    """Stage functions in actors; see `opening.Executor`. Made by `open_ray`."""
+    """Runs stages in actors; see `opening.Executor`. Created by `open_ray`."""
 
     def __init__(self, ray: Any, recipe: Recipe, accounting: Accounting, budget: Budget) -> None:
         self._ray = ray
@@ -72,26 +72,26 @@ class RayExecutor:
 
     @property
     def models(self) -> ModelFacts:
-        """What the first actor's models are and can do; the others' are the same."""
+        """Return what the first actor's models are and can do; those of the others are the same."""
         if self._models is None:
             raise ValueError("no worker has been started")
         return self._models
 
     async def start(self, replies: Path, workers: int) -> None:
-        """Start the keeper on this machine and the workers anywhere; returns when one can work.
+        """Start the keeper on this machine and the workers anywhere; return when one can work.
 
         Raises:
-            CurateError: the reply log cannot be used, a model cannot be opened.
+            CurateError: the response cache cannot be used, a model cannot be opened.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ray, config = self._ray, self._recipe.executor
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        # Workers get its name: with a handle among its arguments Ray could not start one again once it
-        # has dropped them.
+        # Workers get the keeper's name: Ray drops the arguments of an actor, and could not restart one that was
+        # given a handle.
         name = f"curate-keeper-{secrets.token_hex(8)}"
         options = {"name": name, "num_cpus": 0, "scheduling_strategy": here}
-        log = Path.cwd() / replies  # its process is in another folder
+        log = Path.cwd() / replies  # the keeper's process has another working directory
         self._keeper = ray.remote(Keeper).options(**options).remote(log, self._budget)
         worker = ray.remote(Worker).options(
             num_cpus=config.cpus_per_worker,
@@ -117,7 +117,7 @@ class RayExecutor:
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
-        """As `opening.Runner.run`; each actor has as many dialogues open as its models like best."""
+        """As `opening.Runner.run`; each actor has as many dialogues open as its engines say."""
         slots = self.models.open_dialogues(stage.name)
         feed = Feed(stage.name, items, len(self._actors), _AHEAD * slots * len(self._actors))
         reached: list[BudgetReached] = []
@@ -126,7 +126,7 @@ class RayExecutor:
             for index in range(len(self._actors))
             for _ in range(slots)
         ]
-        # Slots of an actor that does not come back wait for ever, and nobody waits for them.
+        # Slots of an actor that does not come back never end; `over` ends the run without them.
         over = asyncio.create_task(feed.over.wait())
         all_slots = asyncio.gather(*tasks)
         try:
@@ -150,7 +150,7 @@ class RayExecutor:
         done: Callable[[WorkItem, Any], None],
         reached: list[BudgetReached],
     ) -> None:
-        """One slot of one actor: an item after the other, until there are none."""
+        """Run one slot of one actor: one item after the other until there are none."""
         actor = self._actors[index]
         await _finished(actor.reviving)
         while (item := await feed.take(index)) is not None:
@@ -174,7 +174,7 @@ class RayExecutor:
             feed.finish()
 
     async def _revive(self, actor: _Actor) -> None:
-        """Wait until an actor can work; refuse one whose models are others than the run's."""
+        """Wait until an actor can work; raise if its models differ from the run's."""
         until = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -183,7 +183,7 @@ class RayExecutor:
             except self._lost as error:
                 if time.monotonic() > until:
                     raise EngineError(
-                        f"a worker cannot be started, for {_PATIENCE:.0f} seconds now",
+                        f"a worker could not be started within {_PATIENCE:.0f} seconds",
                         got=first_line(error),
                         fix="look for the reason in Ray's logs and run again",
                     ) from error
@@ -196,19 +196,19 @@ class RayExecutor:
         expected, got = _what_scores(self._models), _what_scores(started)
         if got != expected:
             raise EngineError(
-                "two workers have opened different models; their scores do not compare",
+                "two workers have opened different models, whose scores do not compare",
                 got=got,
                 expected=expected,
                 fix="put the same files and versions on every machine",
             )
 
     async def _collect(self) -> None:
-        """Bring counts and budget of this process up to date."""
+        """Update counts and budget of this process."""
         await self._ask_all("settle")
         try:
             totals, budget = await self._keeper.totals.remote()
         except self._lost:
-            return  # the error that ended it is on its way already
+            return  # the error that ended it is already being raised
         self._accounting.purposes = totals.purposes
         self._accounting.damaged = totals.damaged
         self._budget.used_calls = budget.used_calls
@@ -216,7 +216,7 @@ class RayExecutor:
         self._budget.used_money = budget.used_money
 
     async def _ask_all(self, method: str) -> None:
-        """Call every living actor; whoever does not answer in time is left alone."""
+        """Call every living actor; those that do not answer in time are ignored."""
         calls = [
             asyncio.ensure_future(getattr(actor.handle, method).remote())
             for actor in self._actors
@@ -229,7 +229,7 @@ class RayExecutor:
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stop the workers, then the keeper; what was received stays received."""
+        """Stop the workers, then the keeper; replies received so far are kept."""
         ray = self._ray
         reviving = [actor.reviving for actor in self._actors if actor.reviving]
         for task in reviving:
@@ -241,7 +241,7 @@ class RayExecutor:
         try:
             await self._keeper.close.remote()
         except self._lost:
-            return  # its logs hold what it held, and the next run reads them
+            return  # its replies are on disk, and the next run reads them
         ray.kill(self._keeper)
 
 
@@ -249,14 +249,14 @@ class RayExecutor:
 async def open_ray(
     recipe: Recipe, replies: Path, accounting: Accounting, budget: Budget
 ) -> AsyncIterator[RayExecutor]:
-    """Actors that have opened the recipe's models, on the cluster that the recipe names.
+    """Open the recipe's models in actors on the cluster that the recipe names.
 
     Args:
-        recipe: its `executor` section says how many, and what each of them holds.
-        replies: the reply log, a SQLite file on this machine.
+        recipe: its `executor` section gives the number of actors and the resources of each.
+        replies: the response cache, a SQLite file on this machine.
         accounting: gets the counts of all actors at the end of each stage.
-        budget: held by the keeper; a limit on calls is exact, those on tokens and money can be passed by
-            what is in flight in all actors together.
+        budget: held by the keeper; a limit on calls is exact, those on tokens and money can be exceeded by what is in
+            flight in all actors together.
 
     Raises:
         UsageError: Ray is missing, the address or the resources are wrong.
@@ -273,7 +273,7 @@ async def open_ray(
 
 
 def _bury(actor: _Actor, error: Exception) -> None:
-    """Count a death."""
+    """Count a death of an actor; raise when it has died too often in a row."""
     actor.is_open = False
     actor.deaths += 1
     if actor.deaths >= MOST_LOSSES:
@@ -285,7 +285,7 @@ def _bury(actor: _Actor, error: Exception) -> None:
 
 
 def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str], str]]:
-    """Return what must be the same on every machine; how many dialogues are open need not be."""
+    """Return what must be the same on every machine; the number of open dialogues may differ."""
     return [
         (facts.identity, sorted(facts.capabilities), facts.served)
         for facts in (*models.judges, models.judge, models.policy, models.reviser, models.metrics)
@@ -293,6 +293,6 @@ def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str], st
 
 
 async def _finished(task: asyncio.Task[None] | None) -> None:
-    """Wait for a task that several wait for; its error is theirs, their cancellation is not its."""
+    """Wait for a task that several wait for: all get its error, and cancelling one does not cancel the task."""
     if task is not None:
         await asyncio.shield(task)

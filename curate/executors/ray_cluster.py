@@ -1,4 +1,4 @@
-"""The Ray cluster that a recipe names: joining or starting it, and what fits on it."""
+"""Joining or starting the Ray cluster that a recipe names, and what fits on it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from curate.recipe import ExecutorConfig
 
 T = TypeVar("T")
 
-_KNOCK_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
 
 
 @contextmanager
 def joined(config: ExecutorConfig) -> Iterator[Any]:
-    """Ray with this process on the cluster; left at the end, unless the process was on it before.
+    """Join the cluster and yield `ray`; leave it at the end, unless this process had joined it before.
 
     Raises:
         UsageError: Ray is missing, or the cluster cannot be joined.
@@ -41,11 +41,11 @@ def joined(config: ExecutorConfig) -> Iterator[Any]:
 
 
 def _connect(ray: Any, config: ExecutorConfig) -> bool:
-    """Join the cluster, or start one; False where this process was in one already."""
+    """Join the cluster, or start one; return False if this process had joined one before."""
     address = config.address
     if address is not None and address.startswith("ray://"):
         raise UsageError(
-            "a Ray client cannot run a recipe: the reply log must be on a machine of the cluster",
+            "a Ray client cannot run a recipe: the response cache must be on a machine of the cluster",
             got=address,
             expected="`auto` or host:port, on a machine of the cluster",
             fix="start curate on the head node, or with `ray job submit`",
@@ -58,13 +58,13 @@ def _connect(ray: Any, config: ExecutorConfig) -> bool:
         options["include_dashboard"] = False
     try:
         if address is not None and ":" in address:
-            # Ray itself would knock for minutes at a door that is not there.
+            # Ray itself would try for minutes to reach an address that does not answer.
             host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
         on_sigterm = signal.getsignal(signal.SIGTERM)
         ray.init(address=address, **options)
         if threading.current_thread() is threading.main_thread():
-            # Ray's own handler leaves at once, without a word.
+            # Ray's own handler would exit at once, without a message.
             signal.signal(signal.SIGTERM, on_sigterm)
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
@@ -77,13 +77,13 @@ def _connect(ray: Any, config: ExecutorConfig) -> bool:
 
 
 def count_workers(ray: Any, config: ExecutorConfig) -> int:
-    """As many as the recipe says, or as fit now."""
+    """Return the number of workers: as the recipe says, or as many as fit now."""
     there = ray.cluster_resources()
     needs = {"CPU": config.cpus_per_worker, "GPU": config.gpus_per_worker}
     fit = min(
         (int(there.get(name, 0) / number) for name, number in needs.items() if number), default=1
     )
-    # A cluster that is joined may grow when it is asked for more; one that is started here cannot.
+    # A cluster that is joined may scale up; one that is started here cannot.
     if fit < (config.workers or 1) and (config.address is None or config.workers is None):
         raise UsageError(
             "the workers do not fit on the Ray cluster",
@@ -95,7 +95,7 @@ def count_workers(ray: Any, config: ExecutorConfig) -> int:
 
 
 def losses(ray: Any) -> tuple[type[Exception], ...]:
-    """Return the errors that Ray raises when the process or the machine that was at work is gone."""
+    """Return the errors that Ray raises when a process or machine has died."""
     errors = ray.exceptions
     return (
         errors.RayActorError,
@@ -108,7 +108,7 @@ def losses(ray: Any) -> tuple[type[Exception], ...]:
 async def call_on_worker(
     config: ExecutorConfig, work: Callable[..., Awaitable[T]], *arguments: Any
 ) -> T:
-    """`await work(*arguments)` in a process of the cluster that has what a worker gets.
+    """Return `await work(*arguments)`, run in a process of the cluster with a worker's resources.
 
     Args:
         work: a function of a module; it, its arguments and its result are pickled.
@@ -137,9 +137,9 @@ async def call_on_worker(
 
 
 def _in_worker(work: Callable[..., Any], arguments: tuple[Any, ...], folder: Path) -> Any:
-    """An error with a name comes back as a value, so that it stays what it is."""
+    """Run the work; return a CurateError as a value, so that it keeps its type."""
     if folder.is_dir():
-        os.chdir(folder)  # paths in the recipe are meant from there
+        os.chdir(folder)  # paths in the recipe are relative to it
     try:
         return run_in_loop(work(*arguments))
     except CurateError as error:

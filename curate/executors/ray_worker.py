@@ -1,4 +1,4 @@
-"""The actor of `executors.ray`: engines, and the stage functions bound to them."""
+"""The actor of `executors.ray`: engines, and the stages bound to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from curate.stages import Stages, WorkItem, bind_stages, make_row, model_pool
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What an actor works with."""
+    """What an actor works with once it is open."""
 
     models: ModelFacts
     stages: Stages
@@ -31,28 +31,28 @@ class _Opened:
 
 
 class Worker:
-    """The actor: engines, and the stage functions bound to them. Opened by the first call."""
+    """An actor with engines and the stages bound to them. The first call opens the engines."""
 
     def __init__(self, recipe: Recipe, keeper: str, folder: Path) -> None:
         if folder.is_dir():
-            os.chdir(folder)  # paths in the recipe are meant from there
+            os.chdir(folder)  # paths in the recipe are relative to it
         self._recipe = recipe
         self._keeper = keeper
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[_Opened] | None = None
 
     async def start(self) -> ModelFacts | CurateError:
-        """Open the engines, once, and say what they are; an error is a value, so that it stays what it is."""
+        """Open the engines, once, and return what they are; a CurateError is returned, so that it keeps its type."""
         try:
             return (await self._opened()).models
         except CurateError as error:
             return error
 
     async def work(self, name: StageName, fingerprint: str, item: WorkItem) -> Any:
-        """The row of an item, or the CurateError that stops the run.
+        """Return the row of an item, or the CurateError that stops the run.
 
         Args:
-            fingerprint: that stage's where the run's rows are kept; another one here is refused.
+            fingerprint: the stage's fingerprint in the run; a stage with another one here is refused.
         """
         try:
             opened = await self._opened()
@@ -61,11 +61,11 @@ class Worker:
             return error
 
     async def settle(self) -> None:
-        """Hand the last counts to the keeper."""
+        """Send the last counts to the keeper."""
         await (await self._opened()).kept.settle()
 
     async def close(self) -> None:
-        """Close the engines; what comes after this is not kept."""
+        """Close the engines and send the last counts."""
         kept = (await self._opened()).kept
         await self._stack.aclose()
         await kept.settle()
@@ -86,9 +86,9 @@ class Worker:
                 answers: list[Any] = await keeper.exchange.remote(counts, wishes)
             except ray.exceptions.RayActorError as error:
                 raise CurateError(
-                    "the process that holds the reply log has died",
+                    "the process that holds the response cache has died",
                     got=first_line(error),
-                    fix="run again; what was received is kept",
+                    fix="run again; replies received so far are kept",
                 ) from error
             return answers
 

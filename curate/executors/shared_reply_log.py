@@ -1,12 +1,12 @@
-"""One reply log and one budget for stage functions that run in other processes, on any machine.
+"""One response cache and one budget for stages that run in other processes, on any machine.
 
-The run's `ReplyCache` has one owner, a `Keeper` on the machine that holds the run folder; a `KeptReplies`
-in each worker stands where the cache would. A call is in flight until its reply is in the log: only then does a
-stage get it. So a kill of a worker, or of its machine, repeats calls in flight and nothing more.
+The run's `ReplyCache` has one owner, a `Keeper` on the machine with the run folder; workers use a `KeptReplies` in
+place of the cache. A call is in flight until its reply is in the cache; only then does a stage get it. So killing a
+worker, or its machine, repeats calls in flight and nothing more.
 
 Everything goes through one call, `Keeper.exchange`. While one is under way the next is collected, so a busy worker
-makes few large exchanges and an idle one a quick small one. A worker's counts travel along as running totals: the last
-word of each worker counts, and nothing is counted twice. Nothing here knows how the call travels.
+makes few large exchanges and an idle one a quick small one. A worker's counts are sent as running totals: the last
+totals of each worker count, and nothing is counted twice. Nothing here depends on how the call is transported.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from curate.engines.replies import completion_to_json, read_reply
 from curate.errors import CurateError
 
 Wish = tuple[str, Any]
-"""`put` with keys and replies as JSON, `get` with keys, or `call` for leave to start one."""
+"""`put` with keys and replies as JSON, `get` with keys, or `call` for permission to start one."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Running totals of one worker: its process, by a name that no other ever had, and what it used."""
+    """Running totals of one worker: a unique name of its process, and what it used."""
 
     owner: str
     accounting: Accounting
@@ -40,7 +40,7 @@ class Counts:
 
 
 class Keeper:
-    """Owner of a run's reply log and budget, called by one thread.
+    """Owner of a run's response cache and budget, called by one thread.
 
     Args:
         replies: the SQLite file of the `ReplyCache`.
@@ -53,7 +53,7 @@ class Keeper:
         self._counts: dict[str, Counts] = {}
 
     def exchange(self, counts: Counts, wishes: Sequence[Wish]) -> list[Any]:
-        """Keep, look up and grant, in order; an answer a wish, an error as a value."""
+        """Store, look up and grant in order; return one answer per wish, an error as a value."""
         before = self._counts.get(counts.owner, Counts(counts.owner, Accounting())).used
         self._budget.used_tokens += counts.used.used_tokens - before.used_tokens
         self._budget.used_money += counts.used.used_money - before.used_money
@@ -69,30 +69,30 @@ class Keeper:
             return error
 
     def first_served(self, identity: str, served: str) -> str | CurateError:
-        """As `ReplyCache.first_served`; an error as a value."""
+        """As `ReplyCache.first_served`; an error is returned as a value."""
         try:
             return self._cache.first_served(identity, served)
         except CurateError as error:
             return error
 
     def totals(self) -> tuple[Accounting, Budget]:
-        """All workers' counts added up, and the budget as it is."""
+        """Return the sum of all workers' counts, and the budget."""
         total = Accounting(damaged=self._cache.damaged)
         for counts in self._counts.values():
             total.merge(counts.accounting)
         return total, self._budget
 
     def close(self) -> None:
-        """Close the reply log."""
+        """Close the response cache."""
         self._cache.close()
 
 
 class KeptReplies:
-    """A worker's side: the `Replies` and the `CallBudget` of its askers, both behind one keeper.
+    """A worker's side: the `Replies` and the `CallBudget` of its askers, both backed by one keeper.
 
     Args:
-        exchange: carries counts and wishes to the keeper.
-        counts: the worker's; sent along as they stand.
+        exchange: sends counts and wishes to the keeper.
+        counts: the worker's counts, sent along with every exchange.
         limits: the run's budget, for its limits only.
     """
 
@@ -109,27 +109,27 @@ class KeptReplies:
         self._sending: asyncio.Task[None] | None = None
 
     async def put(self, replies: Mapping[str, Completion]) -> None:
-        """Keep replies; they are in the reply log when this was awaited."""
+        """Store replies; they are in the response cache once this has been awaited."""
         items = replies.items()
         entries = [(key, orjson.dumps(completion_to_json(reply))) for key, reply in items]
         await self._wish("put", entries)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """The replies that are there, of those asked for, whichever worker got them."""
+        """Return the replies that exist for these keys, whichever worker received them."""
         kept = await self._wish("get", list(keys))
         read = {key: read_reply(reply) for key, reply in kept.items()}
         return {key: reply for key, reply in read.items() if reply is not None}
 
     def start_call(self) -> Awaitable[None] | None:
-        """Take a call from the run's budget; when awaited, raises BudgetReached."""
+        """Take a call from the run's budget; raises BudgetReached when awaited."""
         return self._wish("call", None) if self._is_limited else None
 
     def add_usage(self, usage: Usage, prices: Prices | None) -> None:
-        """Count what a reply used; the keeper hears of it with the next exchange."""
+        """Count what a reply used; the keeper gets it with the next exchange."""
         self._counts.used.add_usage(usage, prices)
 
     async def settle(self) -> None:
-        """Tell the keeper the counts as they stand."""
+        """Send the current counts to the keeper."""
         await self._exchange(self._counts, [])
 
     def _wish(self, kind: str, value: Any) -> asyncio.Future[Any]:
@@ -140,16 +140,16 @@ class KeptReplies:
         return answered
 
     async def _send(self) -> None:
-        await asyncio.sleep(0)  # siblings that ask in the same moment travel together
+        await asyncio.sleep(0)  # wishes made in the same moment are sent together
         while self._wishes:
             waiting, self._wishes = self._wishes, []
             try:
                 answers = await self._exchange(self._counts, [wish for wish, _ in waiting])
-            except Exception as error:  # whatever it was, those who wait must hear of it
+            except Exception as error:  # whatever it was, everyone waiting must get it
                 answers = [error] * len(waiting)
             for (_, answered), answer in zip(waiting, answers, strict=True):
                 if answered.done():
-                    continue  # whoever waited was cancelled
+                    continue  # its waiter was cancelled
                 if isinstance(answer, Exception):
                     answered.set_exception(answer)
                 else:

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 Format = Literal["jsonl", "parquet"]
 
-Stage = Literal["sft", "dpo", "kto", "reward"]
+TrainingStage = Literal["sft", "dpo", "kto", "reward"]
 
 Effect = Literal["stops", "dropped", "corrupted", "mis_masked", "truncated", "noted"]
 """What becomes of a row, worst first. `stops`: the whole training run ends with an error. `noted`: nothing
@@ -215,12 +215,12 @@ class TrainerFacts:
     package: str | None
     release: str
     setting: str
-    stages: Mapping[Stage, StageFacts]
+    stages: Mapping[TrainingStage, StageFacts]
     fewest_rows: int = 1
     suffixes: tuple[str, ...] = (".jsonl", ".json", ".ndjson", ".parquet")
     formats: tuple[Format, ...] = ("jsonl", "parquet")
 
-    def stage_of(self, columns: tuple[str, ...]) -> Stage:
+    def stage_of(self, columns: tuple[str, ...]) -> TrainingStage:
         """The stage that columns are made for; SFT where they say nothing else."""
         for stage, facts in self.stages.items():
             if any(told <= set(columns) for told in facts.told_by):

@@ -18,7 +18,7 @@ from curate.errors import UsageError
 from curate.records import Calibration, ScoringMode
 from curate.records.calibration_file import read_calibration
 from curate.records.config import Config
-from curate.records.jury import JuryRule
+from curate.records.several_judges import JuryRule
 
 DimensionName = Literal[
     "context_use", "helpfulness", "safety", "coherence", "task_completion", "repair_handling"

@@ -35,9 +35,9 @@ from curate.records import (
     UnscoredReason,
     UnscoredTurn,
 )
-from curate.records.jury import JuryRule, of_several
 from curate.records.metrics import MetricScore
 from curate.records.readings import known_mean
+from curate.records.several_judges import JuryRule, of_several
 
 NA: Literal["n/a"] = "n/a"
 

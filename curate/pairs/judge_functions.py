@@ -20,7 +20,7 @@ from curate.records import (
     TurnReading,
     Unscored,
 )
-from curate.records.jury import JuryRule, of_several
+from curate.records.several_judges import JuryRule, of_several
 
 
 @dataclass(frozen=True, slots=True)

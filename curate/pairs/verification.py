@@ -53,7 +53,7 @@ from curate.records import (
     Unscored,
     UnscoredReason,
 )
-from curate.records.jury import JuryRule, of_several
+from curate.records.several_judges import JuryRule, of_several
 from curate.statistics import log_odds, sigmoid
 
 _TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")

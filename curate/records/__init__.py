@@ -78,7 +78,6 @@ from curate.records.judgment import (
     Verdict,
     WindowOpinion,
 )
-from curate.records.jury import CascadeFit, CascadeReport, Doubt, JuryMember, JuryReport
 from curate.records.manifest import (
     RUN_FORMAT,
     EngineRecord,
@@ -124,4 +123,5 @@ from curate.records.probe import (
 )
 from curate.records.reasons import DropReason, QuarantineReason, UnscoredReason
 from curate.records.review import Collision, Decision, ReviewAnswer, ReviewedDecision, ReviewReport
+from curate.records.several_judges import CascadeFit, CascadeReport, Doubt, JuryMember, JuryReport
 from curate.records.trust_report import NOT_TAKEN, TrustKind, TrustReport

@@ -11,11 +11,11 @@ from curate.records.adherence import AdherenceDecay
 from curate.records.factuality import FactualityReport
 from curate.records.judge_checks import JudgeChecks
 from curate.records.judgment import JudgeIdentity
-from curate.records.jury import CascadeReport, JuryReport
 from curate.records.metrics import MetricsReport
 from curate.records.pair import LabelAgreement, PairSetReport
 from curate.records.reasons import QuarantineReason
 from curate.records.review import ReviewReport
+from curate.records.several_judges import CascadeReport, JuryReport
 from curate.records.trust_report import TrustKind
 
 

@@ -1,8 +1,8 @@
-"""The stages that make rows: the one place that binds a recipe, its models and the functions of the rooms.
+"""The stages that make rows: the one place that binds a recipe, its models and the rooms' functions.
 
-A stage is settled once (which mode an engine can serve, who scores, the fingerprint of what comes of it) and then
-run by any executor, here or in a worker that has bound the same stage to engines of its own. Rooms do not import
-each other, so what a fork needs of the judge is handed to it here.
+A stage is set up once (the mode that an engine supports, the identity of the scores, the fingerprint of its rows) and
+then run by any executor, here or in a worker that has bound the same stage to its own engines. Rooms do not import
+each other, so what a fork needs from the judge is passed to it here.
 """
 
 from curate.stages.binding import Stages, bind_stages, model_pool

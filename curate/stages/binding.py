@@ -1,4 +1,4 @@
-"""A recipe's stages on its models, or on what is known of models that are open elsewhere."""
+"""Building a recipe's stages for its models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from curate.stages.stage import Checked, Forks, Judged, Measured, Scored, Stage
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages of a recipe that ask models; None where it leaves one out."""
+    """The stages of a recipe that make rows; None for those it leaves out."""
 
     judge: Stage[Judged] | None = None
     persona: Stage[Judged] | None = None
@@ -39,23 +39,23 @@ class Stages:
     natural: Stage[PreferencePair] | None = None
 
     def __iter__(self) -> Iterator[Stage[Any]]:
-        """Those there are, in the order of a run."""
+        """Iterate over the stages that are not None, in the order of a run."""
         scoring = (self.judge, self.persona, self.adherence, self.metrics, self.factuality)
         return filter(None, (*scoring, self.fork, self.natural))
 
     def of(self, name: StageName, fingerprint: str) -> Stage[Any]:
-        """The stage of a name, as it was bound elsewhere.
+        """Return the stage with this name, checking that it is the same as where the run was set up.
 
         Args:
-            fingerprint: of that stage there.
+            fingerprint: the stage's fingerprint there.
 
         Raises:
-            EngineError: it has another one here.
+            EngineError: the fingerprint differs here.
         """
         stage = {stage.name: stage for stage in self}[name]
         if stage.fingerprint != fingerprint:
             raise EngineError(
-                f"the stage '{name}' of a worker is not the run's; their rows would not compare",
+                f"the stage '{name}' of a worker differs from the run's, so their rows do not compare",
                 got=stage.fingerprint,
                 expected=fingerprint,
                 fix="put the same version of curate and the same models on every machine",
@@ -64,10 +64,11 @@ class Stages:
 
 
 def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
-    """The stages of a recipe on its models, or on what is known of models that are open elsewhere.
+    """Return the stages of a recipe on its models, or on the facts about models that are open elsewhere.
 
     Raises:
-        UsageError: an engine cannot serve what the recipe asks of it, or a calibration or a curve is another judge's.
+        UsageError: an engine does not support what the recipe asks for, or a calibration or curve belongs to another
+            judge.
     """
     judge, adherence, cascade = recipe.judge, recipe.judged_adherence, recipe.models.cascade
     judged = rubric_stage(judge, models.judges, cascade) if judge else None
@@ -75,7 +76,7 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     if judge and judge.persona_check:
         persona = persona_stage(rubric_stage(wordless(judge), models.judges, cascade))
     if judge and judged is not None and judged.judges:
-        judge = judge.model_copy(update={"calibration": None})  # which is not the lead judge's
+        judge = judge.model_copy(update={"calibration": None})  # it is not the leading judge's
     rules = (judge or RubricConfig()).jury_rules
     several = scorers(models, cascade)
     scored = adherence_by(adherence, several, rules["adherence"]) if adherence else None
@@ -99,8 +100,7 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
 
 
 def model_pool(recipe: Recipe, opener: Opener = open_role) -> ModelPool:
-    """The models that a recipe names; the policy's and the reviser's only where it forks, that of metrics where it
-    has some.
+    """Return the models that a recipe names; policy and reviser only if it forks, the one for metrics only if it has some.
 
     Raises:
         UsageError: no judge is named.

@@ -1,4 +1,4 @@
-"""Stages of several judges: a jury, or a cascade of two, in the place of one."""
+"""Stages scored by several judges: a jury, or a cascade of two."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from curate.records import (
     JudgeIdentity,
     Unscored,
 )
-from curate.records.jury import JuryRule
+from curate.records.several_judges import JuryRule
 from curate.stages.scoring_stages import (
     adherence_stage,
     calibrate_judge,
@@ -49,9 +49,9 @@ from curate.storage.stage_rows import fingerprint
 
 
 def scorers(models: ModelsByRole, cascade: CascadeRule | None) -> Sequence[Described]:
-    """Who scores beside the rubric: a jury's judges all, of a cascade the large one alone.
+    """Return the models that score everything but the rubric: all judges of a jury, or the large one of a cascade.
 
-    How unsure a cascade's small judge is of those scores is not what its threshold was fitted to.
+    A cascade's threshold is fitted to the small judge's doubt about rubric scores, not about other scores.
     """
     return (models.judge,) if cascade is not None else models.judges
 
@@ -59,15 +59,15 @@ def scorers(models: ModelsByRole, cascade: CascadeRule | None) -> Sequence[Descr
 def rubric_stage(
     config: RubricConfig, engines: Sequence[Described], cascade: CascadeRule | None = None
 ) -> Stage[Judged]:
-    """The multi-turn rubric judge: one, a jury of several, or a cascade of two.
+    """Return the stage of the rubric judge: one judge, a jury of several, or a cascade of two.
 
     Args:
-        config: calibrations are of the judgments that all of them come to.
-        cascade: how two of them divide the dialogues; without it several are a jury.
+        config: its calibration applies to the combined judgments.
+        cascade: how two judges divide the dialogues; without it several judges form a jury.
 
     Raises:
-        UsageError: as `judge_stage`; two judges are the same; a cascade's first judge has no readings, or its fit
-            is of other judges.
+        UsageError: as `judge_stage`; two judges are the same; a cascade's first judge has no readings, or its fit is
+            for other judges.
     """
     if len(engines) == 1:
         return judge_stage(config, engines[0])
@@ -85,8 +85,8 @@ def rubric_stage(
             lambda rows: combine(rows, rules, labels, least),
             partial(calibrate_judge, config),
         )
-    how = {"doubt": cascade.asked_doubt, "threshold": cascade.highest_sure}
-    identity = _joint_identity("cascade", judges, how)
+    rule_of_cascade = {"doubt": cascade.asked_doubt, "threshold": cascade.highest_sure}
+    identity = _joint_identity("cascade", judges, rule_of_cascade)
 
     async def by_cascade(item: WorkItem, asks: Asks) -> Judged:
         small, large = _jurors(alone, engines, item, asks)
@@ -112,7 +112,7 @@ def _by_jury(
     combined: Callable[[Sequence[Record]], Record | Unscored],
     calibrate: Callable[[JudgeIdentity, str], Calibrated[Record | Unscored] | None],
 ) -> Stage[Record | Unscored]:
-    """A stage in which each of several judges makes a row of its own, and one is made of these."""
+    """Return a stage in which each judge makes a row of its own, and the rows are combined into one."""
 
     async def run(item: WorkItem, asks: Asks) -> Record | Unscored:
         jurors = _jurors(alone, engines, item, asks)
@@ -129,16 +129,16 @@ def _joint_stage(
     calibrate: Callable[[JudgeIdentity, str], Calibrated[R] | None],
     shares: Sequence[float] = (),
 ) -> Stage[R]:
-    """The stage of several judges.
+    """Return the stage of several judges.
 
     Args:
         options: what else its rows depend on.
-        shares: of the dialogues that each is asked about; a cascade's. All where empty.
+        shares: for a cascade, the share of the dialogues (0-1) that each judge is asked about; empty: all.
     """
     if len({stage.fingerprint for stage in alone}) < len(alone):
         models = ", ".join(stage.identity.model for stage in alone)
         raise UsageError(
-            "two of several judges are the same model",
+            "two of the judges are the same model",
             got=models,
             expected="different models, or one judge",
         )
@@ -151,8 +151,8 @@ def _joint_stage(
             settled(stage.run(WorkItem(dialogue), Asks.of(stand_in)))
         return calls
 
-    prints = [stage.fingerprint for stage in alone]
-    rows_fingerprint = fingerprint(prints, identity.model_dump(mode="json"), dict(options))
+    fingerprints = [stage.fingerprint for stage in alone]
+    rows_fingerprint = fingerprint(fingerprints, identity.model_dump(mode="json"), dict(options))
     warning = "\n".join(dict.fromkeys(stage.warning for stage in alone if stage.warning))
     return Stage(
         alone[0].name,
@@ -181,22 +181,22 @@ def _jurors(
 
 
 async def _hear(label: str, stage: Stage[Any], item: WorkItem, asks: Asks) -> Heard[Any]:
-    """One of several judges' record; what it failed at is asked for again where the item is, and nothing else."""
-    used = Metered(asks.judge)
-    row = await stage.run(replace(item, again=False), replace(asks, judge=used, metrics=used))
+    """Return one judge's record; if the item is to be asked again, only what this judge failed at is."""
+    metered = Metered(asks.judge)
+    row = await stage.run(replace(item, again=False), replace(asks, judge=metered, metrics=metered))
     missing = frozenset() if isinstance(row, Unscored) else row.missing_turns
     if not item.again or not (isinstance(row, Unscored) or missing):
-        return Heard(label, row, used)
+        return Heard(label, row, metered)
     again = past_kept_replies(replace(item, turns=missing), asks)
-    used = Metered(again.judge)
-    row = await stage.run(item, replace(again, judge=used, metrics=used))
-    return Heard(label, row, used)
+    metered = Metered(again.judge)
+    row = await stage.run(item, replace(again, judge=metered, metrics=metered))
+    return Heard(label, row, metered)
 
 
 def _joint_identity(
-    engine: Literal["jury", "cascade"], judges: Sequence[JudgeIdentity], how: Mapping[str, Any]
+    engine: Literal["jury", "cascade"], judges: Sequence[JudgeIdentity], rule: Mapping[str, Any]
 ) -> JudgeIdentity:
-    """The identity of scores that several judges come to: of all of them, and of how they become one."""
+    """Return the identity of scores combined from several judges."""
     return JudgeIdentity(
         engine=engine,
         model=(" + " if engine == "jury" else " > ").join(judge.model for judge in judges),
@@ -204,17 +204,17 @@ def _joint_identity(
         quantisation=" ".join(judge.quantisation for judge in judges if judge.quantisation),
         mode="+".join(dict.fromkeys(judge.mode for judge in judges)),
         prompt_version=" ".join(dict.fromkeys(judge.prompt_version for judge in judges)),
-        sampling={**how, "judges": [judge.model_dump(mode="json") for judge in judges]},
+        sampling={**rule, "judges": [judge.model_dump(mode="json") for judge in judges]},
     )
 
 
 def adherence_by(
     config: AdherenceConfig, engines: Sequence[Described], rule: JuryRule = "median"
 ) -> Stage[Scored]:
-    """Role adherence by one judge, or by a jury; falls back to binary with a warning where it must.
+    """Return the stage of role adherence by one judge or a jury; falls back to binary mode with a warning where needed.
 
     Args:
-        config: a calibration is of the scores that all judges come to.
+        config: its calibration applies to the combined scores.
     """
     if len(engines) == 1:
         return adherence_stage(config, engines[0])
@@ -229,22 +229,22 @@ def adherence_by(
 def joint_adherence(
     config: AdherenceConfig, alone: Sequence[Stage[Scored]], rule: JuryRule
 ) -> tuple[AdherenceConfig, JudgeIdentity, str | None]:
-    """A jury's config, with its calibration where that holds for it; its identity, and a warning where it does not."""
+    """Return a jury's config (without a calibration that does not fit), its identity, and a warning or None."""
     judges = [stage.identity for stage in alone]
-    in_words = rule != "vote" and all(judge.mode == "binary" for judge in judges)
-    joint = config.model_copy(update={"output_mode": "binary" if in_words else "continuous"})
+    is_binary = rule != "vote" and all(judge.mode == "binary" for judge in judges)
+    joint = config.model_copy(update={"output_mode": "binary" if is_binary else "continuous"})
     return settle_calibration(joint, _joint_identity("jury", judges, {"rule": rule}))
 
 
 def metrics_by(
     config: MetricsConfig, engines: Sequence[Described], rule: JuryRule = "median"
 ) -> Stage[Measured]:
-    """The weighted metrics by one judge, or by a jury.
+    """Return the stage of the weighted metrics by one judge or a jury.
 
-    A calibration is no part of what is asked: the judges' own rows are the same with and without it.
+    A calibration does not change what is asked: the judges' own rows are the same with and without it.
 
     Raises:
-        UsageError: a mode that an engine cannot serve, or a calibration of another judge.
+        UsageError: a mode that an engine does not support, or a calibration for another judge.
     """
     if len(engines) == 1:
         return metrics_stage(config, engines[0])

@@ -1,6 +1,6 @@
 """The stages that make and verify pairs.
 
-Rooms do not import each other, so what a fork needs of the judge is handed to it here.
+Rooms do not import each other, so what a fork needs from the judge is passed to it here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from curate.stages.stage import (
 from curate.storage.stage_rows import fingerprint
 
 PAIR_ROOMS = ("pairs", "judging", "adherence")
-"""Whose code compares two sides: the preference, the rubric's scores of each, and whether they keep the role."""
+"""Rooms whose code compares two sides: the preference, the rubric's scores of each, and role adherence."""
 
 
 def fork_stage(
@@ -78,15 +78,18 @@ def fork_stage(
     facts: FactualityConfig | Literal[False] = False,
     cascade: CascadeRule | None = None,
 ) -> Stage[Forks]:
-    """Forking bound to its judge: a jury verifies together, of a cascade the large judge alone; all judge a whole
-    dialogue anew. What is said in words is the lead judge's.
+    """Return the stage that forks dialogues, bound to its judge.
 
-    `measured` are the metrics of this run, whose poor ones name turns to fork at; `facts` is how it looks at claims,
-    of which a chosen side may not have a smaller share that is true.
+    All judges of a jury verify together; in a cascade only the large judge verifies. Judging a whole dialogue again uses
+    all judges. Descriptions in words come from the leading judge.
 
-    `adherence` is how a judge scores role adherence in this run; without it the role is not checked.
-    `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
-    forks that exist as they are.
+    Args:
+        adherence: how a judge scores role adherence in this run; False: the role is not checked.
+        measured: the metrics of this run; poor ones name turns to fork at.
+        facts: how this run checks factual claims; the chosen side may not have a smaller share of true ones.
+
+    `where` is not part of the fingerprint: a changed condition admits other dialogues and leaves existing forks as they
+    are.
     """
     lead = judge_stage(judging, models.judge)
     resolved = as_asked(judging, lead.mode)
@@ -134,8 +137,8 @@ def fork_stage(
         )
 
     def expected(dialogue: Dialogue, at: int, _: LookUp) -> list[Expected]:
-        found = settled(judged.run(WorkItem(dialogue), Asks.of(StandIn())))
-        if isinstance(found, Unscored) or not found.per_turn:
+        judgment = settled(judged.run(WorkItem(dialogue), Asks.of(StandIn())))
+        if isinstance(judgment, Unscored) or not judgment.per_turn:
             return []
         calls: list[Expected] = []
         roles = judge_roles(len(models.judges), is_cascade=cascade is not None)
@@ -145,7 +148,7 @@ def fork_stage(
         )
         each = tuple((one, one) for one in judges) if len(judges) > 1 else ()
         asks = forking(dialogue, Asks(judge, judge, policy, reviser, judge, judge, each))
-        settled(ask_as_a_fork(dialogue, with_a_bad_turn(found, at, config), asks, config))
+        settled(ask_as_a_fork(dialogue, with_a_bad_turn(judgment, at, config), asks, config))
         return calls
 
     rows_fingerprint = fingerprint(
@@ -169,10 +172,13 @@ def natural_stage(
     adherence: AdherenceConfig | Literal[False] = False,
     cascade: CascadeRule | None = None,
 ) -> Stage[PreferencePair]:
-    """Verification of natural pairs bound to its judge: a jury together, of a cascade the large one.
+    """Return the stage that verifies natural pairs, by one judge, a jury together, or the large judge of a cascade.
 
-    `judging` and `adherence` are how the judge scores in this run; the rubric's defaults where it is left out.
-    Which pairs are found is not in the fingerprint: the rows of pairs that are found again are kept.
+    Args:
+        judging: how the judge scores in this run; False: the rubric's defaults.
+        adherence: how it scores role adherence; False: the role is not checked.
+
+    Which pairs are found is not part of the fingerprint: rows of pairs that are found again are kept.
     """
     rubric = judging or RubricConfig()
     several = scorers(models, cascade)
@@ -199,7 +205,8 @@ def natural_stage(
         if turn is None or place is None or verification is None:
             return []
         rejected = dialogue.messages[place]
-        chosen = rejected.model_copy(update={"content": f"{rejected.content} granted"})
+        # One plain word more: the sides must differ, and the word must give no detail to ask about.
+        chosen = rejected.model_copy(update={"content": f"{rejected.content} indeed"})
         prompt = with_messages(dialogue, dialogue.messages[:place])
         calls: list[Expected] = []
         roles = judge_roles(len(several), is_cascade=False)
@@ -225,9 +232,9 @@ def natural_stage(
 
 
 def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:
-    """Who compares two sides: the rubric's judge, with the prompts of both rooms.
+    """Return the identity of pair comparisons: the rubric's judge, with the prompts of both rooms.
 
-    Without the options that mean nothing for sides: each is scored as the last turn, wording by wording.
+    Options that do not matter for pairs are left out: each side is scored as the last turn, wording by wording.
     """
     sampling = {name: value for name, value in judge.sampling.items() if name != "paraphrases"}
     return judge.model_copy(
@@ -239,10 +246,10 @@ def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:
 
 
 def check_curve(config: VerifyConfig, judge: JudgeIdentity, section: str) -> None:
-    """Refuse a curve that was fitted to another judge's readings.
+    """Raise where a curve was fitted to another judge's readings.
 
     Raises:
-        UsageError: names what differs, before anything is asked.
+        UsageError: names what differs, before any model call.
     """
     if config.curve is not None:
         fitted, here = described(config.curve.identity), described(pair_identity(judge))
@@ -252,11 +259,11 @@ def check_curve(config: VerifyConfig, judge: JudgeIdentity, section: str) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """Who verifies pairs: one judge, or a jury.
+    """The judge or jury that verifies pairs.
 
     Attributes:
-        identity: of what its rubric's scores come to.
-        asks: binds it to the models.
+        identity: identity of its combined rubric scores.
+        asks: binds it to open models.
         marks: what else its answers depend on, for a fingerprint.
     """
 
@@ -270,7 +277,7 @@ def bind_verifier(
     engines: Sequence[Described],
     adherence: AdherenceConfig | Literal[False] = False,
 ) -> Verifier:
-    """Bind what verification asks of one judge, or of a jury.
+    """Return the verifier for one judge or a jury.
 
     Args:
         adherence: how they score role adherence; False where the role is not checked.

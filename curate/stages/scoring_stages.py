@@ -1,6 +1,6 @@
-"""The stages that score dialogues: the rubric, the check of personas, role adherence, metrics and claims.
+"""The stages that score dialogues: the rubric, the persona check, role adherence, metrics and factual claims.
 
-A stage is settled once: which mode an engine can serve, who scores, the fingerprint of what comes of it.
+A stage is set up once: the mode that an engine supports, the identity of the scores, the fingerprint of its rows.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ from curate.storage.stage_rows import fingerprint
 
 
 def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
-    """The multi-turn rubric judge on an engine.
+    """Return the stage of the multi-turn rubric judge on one engine.
 
-    A calibration is no part of what is asked: the judge's own rows are the same with and without it.
+    A calibration does not change what is asked: the judge's own rows are the same with and without it.
 
     Raises:
-        UsageError: a mode that the engine cannot serve, or a calibration of another judge.
+        UsageError: a mode that the engine does not support, or a calibration for another judge.
     """
     mode = resolve_mode(config, engine.capabilities)
     resolved = as_asked(config, mode)
@@ -96,12 +96,12 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
 
 
 def wordless(config: RubricConfig) -> RubricConfig:
-    """The rubric judge for its scores alone: no words, no calibration."""
+    """Return the config without explanations and without a calibration, for scores alone."""
     return config.model_copy(update={"text": "off", "calibration": None})
 
 
 def persona_stage(judged: Stage[Judged]) -> Stage[Judged]:
-    """The rubric judge on dialogues that have been given another one's scenario; `judged` asks for no words."""
+    """Return the rubric judge's stage on dialogues that were given another one's scenario; `judged` asks for no explanations."""
 
     async def run(item: WorkItem, asks: Asks) -> Judged:
         def mark(ask: Ask) -> Ask:
@@ -126,20 +126,20 @@ def persona_stage(judged: Stage[Judged]) -> Stage[Judged]:
 
 
 def as_asked(config: RubricConfig, mode: ScoringMode | None) -> RubricConfig:
-    """The config as the judge is asked by: its mode resolved, and nothing that is done to its answers later."""
+    """Return the config as the judge is asked: its mode resolved, without what is done to its answers later."""
     update: dict[str, Any] = {"mode": mode, "calibration": None}
     if config.calibration is not None and config.on_mismatch == "reject":
-        update["on_mismatch"] = "use_rule"  # what is rejected follows from the levels
+        update["on_mismatch"] = "use_rule"  # the calibrated levels decide what is rejected
     return config.model_copy(update=update)
 
 
 def calibrate_judge(
     config: RubricConfig, identity: JudgeIdentity, rows_fingerprint: str
 ) -> Calibrated[Judged] | None:
-    """Return the config's calibration of rows by a judge; None where it has no levels.
+    """Return the calibration of a judge's rows; None where the config has no levels.
 
     Raises:
-        UsageError: the calibration is of another judge.
+        UsageError: the calibration is for another judge.
     """
     calibration = config.calibration
     if calibration is None:
@@ -160,7 +160,7 @@ def calibrate_judge(
 
 
 def adherence_stage(config: AdherenceConfig, engine: Described) -> Stage[Scored]:
-    """Role adherence on an engine; falls back to binary with a warning where it must."""
+    """Return the stage of role adherence on one engine; falls back to binary mode with a warning where needed."""
     resolved, identity, warnings = settle_adherence(config, engine)
 
     async def run(item: WorkItem, asks: Asks) -> Scored:
@@ -180,22 +180,22 @@ def adherence_stage(config: AdherenceConfig, engine: Described) -> Stage[Scored]
 def settle_adherence(
     config: AdherenceConfig, engine: Described
 ) -> tuple[AdherenceConfig, JudgeIdentity, list[str]]:
-    """The config as an engine can serve it, who then scores, and what the user must hear of it."""
+    """Return the config as an engine supports it, the identity of the scores, and warnings for the user."""
     mode, fallback = resolve_output_mode(config, engine.capabilities)
     resolved = config.model_copy(update={"output_mode": mode})
     plain = identity_of(engine.identity, mode, adherence_prompts(resolved))
-    # What else changes a score and is no part of its record; left out where it is the default.
+    # Other options that change a score but are not in its record; left out where they are the defaults.
     prefix = config.answer_prefix if Capability.PREFILL in engine.capabilities else None
-    asked = {"answer_prefix": prefix, "show_reasoning": config.show_reasoning}
-    told = plain.sampling | {key: value for key, value in asked.items() if value}
+    options = {"answer_prefix": prefix, "show_reasoning": config.show_reasoning}
+    sampling = plain.sampling | {key: value for key, value in options.items() if value}
     resolved, identity, ignored = settle_calibration(
-        resolved, plain.model_copy(update={"sampling": told})
+        resolved, plain.model_copy(update={"sampling": sampling})
     )
     return resolved, identity, [text for text in (fallback, ignored) if text]
 
 
 def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
-    """The weighted metrics on an engine."""
+    """Return the stage of the weighted metrics on one engine."""
     mode = scoring_mode(config.mode, engine.capabilities, "metrics")
     resolved = config.model_copy(update={"mode": mode, "calibration": None})
     identity = identity_of(engine.identity, mode, metrics_prompts(resolved))
@@ -220,7 +220,7 @@ def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
 def calibrate_metrics(
     config: MetricsConfig, identity: JudgeIdentity, rows_fingerprint: str
 ) -> Calibrated[Measured] | None:
-    """Return the config's calibration of rows of metrics, as `calibrate_judge` does of the rubric's."""
+    """Return the calibration of rows of metrics, as `calibrate_judge` does for the rubric's."""
     fitted = config.calibration.metrics if config.calibration else None
     if fitted is None:
         return None
@@ -237,7 +237,7 @@ def calibrate_metrics(
 
 
 def factuality_stage(config: FactualityConfig, engine: Described) -> Stage[Checked]:
-    """The claims of assistant turns on an engine, one JSON reply a turn."""
+    """Return the stage of factual claims on one engine, with one JSON reply per turn."""
     identity = identity_of(engine.identity, "json", factuality_prompts())
 
     async def run(item: WorkItem, asks: Asks) -> Checked:
@@ -253,12 +253,12 @@ def reference_stage(
     dialogues: Callable[[], Iterable[Dialogue]],
     store: Path | None = None,
 ) -> Stage[Scored]:
-    """Role adherence by comparison with references: no model calls; it is fitted on all dialogues first.
+    """Return the stage of role adherence by comparison with references: no model calls; fitted on all dialogues first.
 
     Args:
         config: with a `scoring_method` other than `llm_judge`.
-        dialogues: gives all dialogues of the run each time it is called.
-        store: file that keeps embeddings; None keeps them in memory.
+        dialogues: returns all dialogues of the run each time it is called.
+        store: file for embeddings; None keeps them in memory.
     """
     scorer = ReferenceScorer(config, dialogues, store)
 

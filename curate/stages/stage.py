@@ -1,4 +1,4 @@
-"""What a stage is, and how it makes the row of an item."""
+"""`Stage`: what a stage is, and how it makes the row of an item."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _DETAIL_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """What a row is made of; it pickles.
+    """The input of one row; it can be pickled.
 
     Attributes:
-        judgment: of that dialogue; needed by `fork`, nothing else reads it.
-        faults: by turn what poor metrics found; read by `fork` alone.
-        pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
-        again: the judge's kept replies about this dialogue could not be used, ask anew.
-        turns: the turns that `again` is said of, the replies about the others being kept; empty: all.
+        judgment: judgment of the dialogue; needed by `fork` only.
+        faults: problems that poor metrics found, by turn; used by `fork` only.
+        pair: pair to verify, with the dialogue as its prompt; needed by `natural` only.
+        again: the judge's cached replies about this dialogue are unusable; ask again.
+        turns: turns that `again` applies to, while cached replies about other turns are used; empty: all.
     """
 
     dialogue: Dialogue
@@ -68,17 +68,17 @@ class WorkItem:
 
     @property
     def key(self) -> str:
-        """Key of the row: 32 hex digits."""
+        """Return the key of the row: 32 hex digits."""
         return self.dialogue.content_hash if self.pair is None else self.pair.pair_id
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated(Generic[R]):
-    """What a calibration makes of a stage's rows once they are there; no model calls.
+    """A calibration that is applied to a stage's rows once they exist; no model calls.
 
     Attributes:
-        apply: the judge's own row in, the calibrated one out.
-        identity: stands in the calibrated rows.
+        apply: returns the calibrated row for the judge's own one.
+        identity: identity in the calibrated rows.
         fingerprint: names the folder of the calibrated rows.
     """
 
@@ -95,13 +95,13 @@ class Stage(Generic[R]):
     """A stage ready to run.
 
     Attributes:
-        fingerprint: names the folder of its rows; changes with whatever would change a row.
-        run: makes the row of an item; the asks decide about kept replies and retries.
+        fingerprint: names the folder of its rows; changes with everything that would change a row.
+        run: makes the row of an item; the asks decide about cached replies and retries.
         expects: as `expected_load`.
-        mode: the resolved scoring mode, of the rubric judge and of metrics.
-        warning: something the user must hear, once.
-        calibrated: what is made of its rows before anything reads them; None where they stay.
-        judges: who scores, of a jury or a cascade; empty where it is one judge.
+        mode: the resolved scoring mode, for the rubric judge and metrics.
+        warning: a warning for the user, shown once.
+        calibrated: calibration applied to its rows before anything reads them; None without one.
+        judges: identities of the judges of a jury or cascade; empty for one judge.
     """
 
     name: StageName
@@ -117,27 +117,27 @@ class Stage(Generic[R]):
     def expected_load(
         self, dialogue: Dialogue, *, at: int = 0, look_up: LookUp = nothing_kept
     ) -> list[Expected]:
-        """The calls that a dialogue's row is expected to take, in order; pure, no model calls.
+        """Return the calls that a dialogue's row is expected to take, in order, without making them.
 
-        Of `fork` those of a fork that gives a pair; of `natural` those of a pair that passes, its chosen side like
-        the dialogue's last answer.
+        For `fork` they are those of a fork that gives a pair; for `natural` those of a pair that passes, with a chosen side
+        like the dialogue's last answer.
 
         Args:
-            at: counts round the turns to fork at.
-            look_up: answers of `judge` and `adherence` that need no call.
+            at: number that selects the turn to fork at (modulo the number of turns).
+            look_up: returns answers of `judge` and `adherence` that need no call.
         """
         return self.expects(dialogue, at, look_up)
 
     @property
     def result(self) -> str:
-        """Fingerprint of the rows that others read."""
+        """Return the fingerprint of the rows that other stages read."""
         return self.fingerprint if self.calibrated is None else self.calibrated.fingerprint
 
 
 async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
-    """The row of an item; where a bug keeps it from being made, an unscored one that says so.
+    """Return the row of an item; if a bug prevents it, an unscored one that says so.
 
-    A bug costs one dialogue, not the run, and its row is owed again by the next run (`staging.is_settled`).
+    A bug costs one dialogue, not the run, and its row is made again by the next run (`staging.is_settled`).
 
     Raises:
         CurateError: what ends a run, such as a budget, a model that cannot be reached or a full disk.
@@ -154,7 +154,7 @@ async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
 
 
 def past_kept_replies(item: WorkItem, asks: Asks) -> Asks:
-    """The asks for an item; those of one that is asked again pass over the kept replies that it names."""
+    """Return the asks for an item; if it is asked again they bypass the cached replies that it names."""
     if not item.again:
         return asks
     if not item.turns:
@@ -206,7 +206,7 @@ def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
 def calls_as_it_runs(
     run: Callable[[WorkItem, Asks], Awaitable[object]], role: str = "judge"
 ) -> Expects:
-    """The calls of a stage that asks one model, the same whatever is answered."""
+    """Return the expected calls of a stage that asks one model the same questions whatever it answers."""
 
     def expected(dialogue: Dialogue, _: int, look_up: LookUp) -> list[Expected]:
         stand_in = StandIn(role, look_up=look_up)
@@ -217,13 +217,13 @@ def calls_as_it_runs(
 
 
 _SHARED_CODE = ("dialogue.py", "engines", "records", "stages", "statistics.py")
-"""What all stages stand on, in the package."""
+"""Modules and rooms of the package that all stages use."""
 
 
 def stage_code(*rooms: str) -> str:
-    """Return a hash of the code and prompts that make a stage's rows: its rooms', and what all stages stand on.
+    """Return a hash of the code and prompts that make a stage's rows: its rooms', and those that all stages share.
 
-    What changed makes the rows again, from kept replies.
+    After a change the rows are made again, from cached replies.
     """
     return fingerprint(*map(code_version, sorted({*rooms, *_SHARED_CODE})))
 
@@ -253,7 +253,7 @@ def stage_fingerprint(room: str, config: dict[str, Any], identity: JudgeIdentity
 
 
 def identity_of(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentity:
-    """Who scores: an engine in a mode, by prompts of a version."""
+    """Return the identity of scores by an engine in a mode, with prompts of a version."""
     return JudgeIdentity(
         engine=engine.engine,
         model=engine.model,
@@ -266,9 +266,9 @@ def identity_of(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentit
 
 
 def asks_about(dialogue: Dialogue, ask: Ask, *, stage: StageName | None = None) -> Ask:
-    """The same ask, its requests marked as being about a dialogue, so that one server gets them all.
+    """Return the ask with its requests marked as being about a dialogue, so that one server gets them all.
 
-    With a stage they are accounted to it, whatever stage wrote them.
+    With a stage, the requests are accounted to it, whichever stage wrote them.
     """
     affinity = dialogue.content_hash
 
@@ -285,6 +285,6 @@ def asks_about(dialogue: Dialogue, ask: Ask, *, stage: StageName | None = None) 
 
 
 def label_of(identity: EngineIdentity) -> str:
-    """An engine in a word: `engine:model@revision`."""
+    """Return an engine as `engine:model@revision`."""
     revision = f"@{identity.revision[:12]}" if identity.revision else ""
     return f"{identity.engine}:{identity.model}{revision}"

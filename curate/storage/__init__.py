@@ -1,1 +1,1 @@
-"""What lies on disk: the run folder and its files, on this machine or at a URL."""
+"""Files of a run: the run folder and what is in it, on this machine or at a URL."""

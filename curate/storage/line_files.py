@@ -1,4 +1,4 @@
-"""JSON Lines files that are appended to: what a kill tears is the last line at most, and a reader leaves that out."""
+"""Append-only JSON Lines files: a kill can tear only the last line, which readers skip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUFFER = 1 << 18  # bytes read at once
 
 
 class LineFile:
-    """An append-only JSON Lines file; each line is one `write`, so a kill tears at most the last."""
+    """An append-only JSON Lines file; each line is one `write`, so a kill can tear only the last."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class LineFile:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Whole lines of a file; a torn last line (no newline, after a kill) is left out."""
+    """Yield the complete lines of a file; a torn last line (without a newline, after a kill) is skipped."""
     with path.open("rb", buffering=_BUFFER) as lines:
         for line in lines:
             if line.endswith(b"\n") and not line.isspace():
@@ -60,10 +60,10 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def read_records(path: Path, load: Callable[[bytes], T]) -> Iterator[T]:
-    """Each line of a file of a run as `load` makes it.
+    """Yield each line of a run's file as `load` converts it.
 
     Raises:
-        CurateError: a line that `load` finds no sense in (ValueError); names file and line.
+        CurateError: a line for which `load` raises ValueError; names file and line.
     """
     for number, line in enumerate(read_lines(path), start=1):
         try:

@@ -1,4 +1,4 @@
-"""Parquet files of a run: written as one stream or frame by frame, and read back so many rows at a time."""
+"""Parquet files of a run: written as one stream or frame by frame, and read in chunks of rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def write_table(table: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any) 
     """Write a Parquet file, streaming.
 
     Args:
-        options: those of `polars.LazyFrame.sink_parquet`.
+        options: options of `polars.LazyFrame.sink_parquet`.
 
     Raises:
-        OSError: the disk refuses it. (polars says so by an error of its own, which also stands for more.)
+        OSError: the disk refuses it. (polars raises its own error for it, which also has other causes.)
     """
     try:
         make_file(path)
@@ -39,14 +39,14 @@ def write_table(table: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any) 
 
 
 class FrameFile:
-    """A Parquet file made of frames that come one after the other; a context manager.
+    """A Parquet file made of frames that arrive one after the other; a context manager.
 
-    The frames share their columns but for some that not all of them have, or have in another type: what a
-    chunk of the data holds decides about its labels. So each frame is a file of its own until all are there;
-    then they become one, in the types that hold them all, without ever being in memory together.
+    Frames may lack some columns or have them in another type, since the labels in a chunk of data decide its columns. So
+    each frame is written to a file of its own, and at the end they are joined, in types that fit all of them, without
+    ever being in memory together.
 
     Args:
-        path: replaced whole when the block ends without an error; else it stays as it was.
+        path: replaced as a whole when the block ends without an error; else it stays as it was.
         first: columns that come first, in this order; the others follow by name.
     """
 
@@ -83,7 +83,7 @@ class FrameFile:
                 with replacing(self.path) as temporary:
                     write_table(self._whole(), temporary, row_group_size=_ROW_GROUP)
         finally:
-            # Once the file stands, no later write removes them: a disk that refuses once is asked again.
+            # No later write removes the parts, so try again if the disk refuses once.
             for _ in range(2):
                 shutil.rmtree(self._parts, ignore_errors=True)
 
@@ -95,13 +95,13 @@ class FrameFile:
 
 
 def row_count(path: Path) -> int:
-    """How many rows a Parquet file has; none of them is read."""
+    """Return the number of rows of a Parquet file without reading them."""
     with readable(path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
 
 def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
-    """A Parquet file, so many rows at a time."""
+    """Yield a Parquet file in frames of this many rows."""
     for start in range(0, row_count(path), rows):
         with readable(path):
             frame = pl.scan_parquet(path).slice(start, rows).collect()
@@ -112,14 +112,14 @@ def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
 def readable(
     path: Path, refusal: Callable[[Path, BaseException], CurateError] = damaged
 ) -> Iterator[None]:
-    """Read a Parquet or Arrow file within the block; what polars or Arrow cannot read is an error that names it.
+    """Turn errors of reading a Parquet or Arrow file in the block into an error that names the file.
 
     Args:
         refusal: makes the error.
 
     Raises:
         CurateError: the file, or a cell of it, cannot be read.
-        OSError: the file cannot be opened; nothing need be wrong with it.
+        OSError: the file cannot be opened; its content may be fine.
     """
     import pyarrow as pa
 
@@ -127,9 +127,9 @@ def readable(
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
         raise refusal(path, error) from error
-    except (ValueError, OverflowError) as error:  # a text that is no UTF-8, a time out of range
+    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time out of range
         raise refusal(path, error) from error
     except OSError as error:
         if error.errno is not None:
-            raise  # no permission, no disk: nothing is wrong with the file
+            raise  # no permission, no disk: the file itself may be fine
         raise refusal(path, error) from error

@@ -1,19 +1,19 @@
 """Run folders on an object store, or any other place that fsspec can reach.
 
-Object stores cannot append, and a reply must be safe the moment it arrives. So a run works in a folder on
-this machine (the working copy, found again by the URL) and the URL follows: at the start the working copy
-is brought up to date, then copied out every `interval` seconds and at the end. A kill loses nothing on this
-machine; another machine that goes on misses at most what came since the last copy.
+Object stores cannot append, and a reply must be safe the moment it arrives. So a run works in a folder on this machine
+(the working copy, found again by the URL) that is synchronised with the URL: at the start the working copy is brought
+up to date, then copied out every `interval` seconds and at the end. A kill loses nothing on this machine; another
+machine that resumes the run misses at most what came since the last copy.
 
-    <url>/…                          files of the run folder, as they are
+    <url>/…                          files of the run folder
     <url>/.replies/<time>-<copy>.parquet     the replies, in parts that are written once and stay
     <url>/.sync.json                 which files belong together; written last
     <url>/.lock.json                 who writes; see `remote_place.Lock`
 
-Replies are copied as parts because their store grows all the time, and because parts of two machines
-add up: whoever restores takes all of them, so no reply is lost when two working copies have gone on from
-the same state. Other stores (rows of a stage that runs, embeddings) are copied at the end only: they grow as well,
-and what they hold is made again without model calls.
+Replies are copied as parts because their store grows all the time, and because parts of two machines add up: restoring
+reads all of them, so no reply is lost when two working copies have continued from the same state. Other stores (rows
+of a running stage, embeddings) are copied only at the end: they grow as well, and their content can be made again
+without model calls.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _STATE = ".remote.json"
 
 
 def is_url(place: str | Path) -> bool:
-    """True for what names another place than a folder here: `s3://…`, `gs://…`, `memory://…`."""
+    """Return whether a place is a URL, such as `s3://…`, `gs://…` or `memory://…`, and not a local folder."""
     return "://" in str(place)
 
 
 def working_copy(url: str) -> Path:
-    """The folder on this machine that stands for a URL; below `CURATE_CACHE`, else the user's cache."""
+    """Return the local folder that mirrors a URL, below `CURATE_CACHE` or else the user's cache."""
     root = os.environ.get("CURATE_CACHE")
     if root is None:
         base = os.environ.get("XDG_CACHE_HOME")
@@ -64,19 +64,19 @@ def working_copy(url: str) -> Path:
 
 
 def local_folder(place: str | Path) -> Path:
-    """The folder on this machine: the place itself, or the working copy of a URL."""
+    """Return the folder on this machine: the place itself, or the working copy of a URL."""
     return working_copy(str(place)) if is_url(place) else Path(place)
 
 
 @contextlib.contextmanager
 def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterator[RunFolder]:
-    """Hold a run folder for writing, wherever it is.
+    """Open and lock a run folder for writing, wherever it is.
 
     Args:
         interval: seconds between copies to a URL; longer when copying itself takes long.
 
     Raises:
-        RunLockedError: another process or machine writes it.
+        RunLockedError: another process or machine is writing it.
         UsageError: a package for that kind of URL is missing.
         CurateError: the place cannot be read, or at the end not written; the working copy is kept.
     """
@@ -107,7 +107,7 @@ def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterat
 
 
 class _Copier:
-    """Copies in a thread of its own, until it is told to finish; the last copy holds everything."""
+    """Copies in a thread of its own until it is told to finish; the last copy has everything."""
 
     def __init__(self, remote: RemoteFolder, interval: float) -> None:
         self._remote = remote
@@ -118,7 +118,7 @@ class _Copier:
         self._thread.start()
 
     def finish(self) -> None:
-        """Copy everything; raises CurateError when it cannot be."""
+        """Copy everything; raise CurateError if that fails."""
         self._ended.set()
         self._thread.join()
         if isinstance(self._failure, RunLockedError):
@@ -135,16 +135,16 @@ class _Copier:
                 self._failure = error
                 return
             except CurateError:
-                pass  # the place may be back in time for the next copy; the last one raises
-            # Never more than a tenth of the time is spent on copying.
+                pass  # the place may be back for the next copy; the last one raises
+            # Copying takes at most a tenth of the time.
             pause = max(self._interval, 10 * (time.monotonic() - began))
 
 
 class RemoteFolder:
-    """A URL and the working copy that stands for it.
+    """A URL and its working copy.
 
     Args:
-        path: the working copy, held by this process.
+        path: the working copy, locked by this process.
     """
 
     def __init__(self, url: str, path: Path, interval: float = _INTERVAL) -> None:
@@ -156,11 +156,11 @@ class RemoteFolder:
     # -- in
 
     def restore(self) -> None:
-        """Bring the working copy up to what lies at the URL; its own replies are kept besides."""
+        """Update the working copy from the URL; its own replies are kept too."""
         with self._place.explained("read"):
             there = self._place.read_json(".sync.json")
             if there is None:
-                # Nothing there (any more): all of the working copy is to be copied out.
+                # Nothing there, or not any more: copy out the whole working copy.
                 self._state = _new_state(self._state["copy"])
             else:
                 refuse_format(self._place.url, there.get("format", 1))
@@ -190,7 +190,7 @@ class RemoteFolder:
             is_copied = not any(replies.items(self._state["row"], 1))
             for name in fresh:
                 replies.put(_read_part(self._place.read(f".replies/{name}")))
-            if is_copied:  # then what was just taken in need not be copied out either
+            if is_copied:  # then what was just read need not be copied out either
                 for number, _, _ in replies.items(self._state["row"]):
                     self._state["row"] = number
         self._state["parts"].extend(fresh)
@@ -201,7 +201,7 @@ class RemoteFolder:
         """Copy what has changed.
 
         Args:
-            everything: rows that are not compacted too; for the end of a run.
+            everything: also rows that are not compacted yet; for the end of a run.
 
         Raises:
             RunLockedError: another process has taken the folder over.
@@ -219,20 +219,20 @@ class RemoteFolder:
             self._save_state()
 
     def _copy_replies(self) -> None:
-        """Copy out what came since, in parts of bounded size."""
+        """Copy out new replies, in parts of limited size."""
         if not (self.path / _REPLIES).exists():
             return
         with Store(self.path / _REPLIES) as replies:
-            while some := list(replies.items(self._state["row"], _PART_REPLIES)):
-                # In order of time, so that whoever reads them all ends with the newest reply to a question.
+            while batch := list(replies.items(self._state["row"], _PART_REPLIES)):
+                # Names in order of time, so that reading all of them ends with the newest reply to a request.
                 name = f"{time.time_ns():020d}-{self._state['copy']}.parquet"
-                self._place.write(f".replies/{name}", _part([row[1:] for row in some]))
+                self._place.write(f".replies/{name}", _part([row[1:] for row in batch]))
                 self._state["parts"].append(name)
-                self._state["row"] = some[-1][0]
+                self._state["row"] = batch[-1][0]
                 self._save_state()
 
     def _copy_files(self, everything: bool) -> bool:
-        """Copy files that changed, remove those that are gone; True when there was anything to do."""
+        """Copy files that changed, remove those that no longer exist; return whether anything was done."""
         files: dict[str, list[Any]] = self._state["files"]
         there = dict(self._files(everything))
         changed = False
@@ -247,7 +247,7 @@ class RemoteFolder:
                     self._place.store(name, path)
                     changed = True
             except FileNotFoundError:
-                continue  # compacted, or replaced, this very moment: the next copy has what came of it
+                continue  # compacted or replaced just now: the next copy has the new file
             files[name] = [*signature, digest]
         gone = [name for name in files if name not in there and not (self.path / name).exists()]
         for name in gone:
@@ -268,13 +268,13 @@ class RemoteFolder:
     # -- both
 
     def _local(self, name: str) -> Path:
-        """Return the path of a file from the URL; never outside of the working copy."""
+        """Return the local path of a file from the URL; never outside the working copy."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise CurateError(
-                f"{self._place.url}/.sync.json names a file outside of the run folder",
+                f"{self._place.url}/.sync.json names a file outside the run folder",
                 got=name,
-                fix="find out who wrote it before you use anything there",
+                fix="find out who wrote it before you use anything from there",
             )
         return self.path / path
 
@@ -290,11 +290,11 @@ class RemoteFolder:
 
 
 def _new_state(copy: str) -> dict[str, Any]:
-    """Make the record of what a working copy knows of its URL.
+    """Return the initial state of a working copy.
 
-    `copy`: its own name; `generation`: of the `.sync.json` it last read or wrote; `files`: name to size,
-    modification time in ns and digest, as last copied; `row`: number of the newest reply copied out; `parts`: parts
-    of the replies that it wrote or has read.
+    `copy`: its name; `generation`: that of the `.sync.json` it last read or wrote; `files`: name to size, modification
+    time in ns and digest, as last copied; `row`: number of the newest reply copied out; `parts`: parts of the replies that
+    it wrote or has read.
     """
     return {"copy": copy, "generation": "", "files": {}, "row": 0, "parts": []}
 
@@ -311,7 +311,7 @@ def _part(replies: Sequence[tuple[str, bytes]]) -> bytes:
 
 
 def _read_part(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """The replies of a part; those in a group that is damaged are left out, and are asked for again."""
+    """Yield the replies of a part; those in a damaged group are skipped, and are asked for again."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

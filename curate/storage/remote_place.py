@@ -1,8 +1,8 @@
 """A folder at a URL that fsspec can reach, and the lock that says who writes there.
 
-The lock is best effort. An object store has no lock; two runs that begin within the same second may both
-believe they hold it, and one that is silent for three intervals is taken for dead. Each looks at it before
-it copies, and the one that finds another's name in it stops.
+The lock is best effort. An object store has no locks; two runs that start within the same second may both believe they
+hold it, and a holder that is silent for three intervals is considered dead. Each run checks the lock before it copies,
+and stops if it finds another's name in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RemotePlace:
     """Files below a URL, by their names below it.
 
     Args:
-        kept_in: the folder on this machine that has everything, for errors to name.
+        kept_in: the folder on this machine that has everything, named in errors.
 
     Raises:
         UsageError: a package for that kind of URL is missing.
@@ -42,13 +42,13 @@ class RemotePlace:
 
     @contextlib.contextmanager
     def explained(self, verb: str) -> Iterator[None]:
-        """Errors of the file system in the block become CurateErrors that say what could not be done."""
+        """Turn errors of the file system in the block into CurateErrors that say what could not be done."""
         try:
             yield
         except CurateError:
             raise
         except Exception as error:
-            # Each kind of file system raises errors of its own library.
+            # Each kind of file system raises its own library's errors.
             raise CurateError(
                 f"cannot {verb} {self.url}",
                 got=f"{type(error).__name__}: {error}",
@@ -56,25 +56,25 @@ class RemotePlace:
             ) from error
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder, sorted; none where there is no such folder."""
+        """Return the names of the files in a folder, sorted; empty if there is no such folder."""
         if not self._fs.exists(self._at(folder)):
             return []
         paths = self._fs.ls(self._at(folder), detail=False)
         return sorted(PurePosixPath(str(path)).name for path in paths)
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         data: bytes = self._fs.cat_file(self._at(name))
         return data
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """The object in a file; None where there is none."""
+        """Return the object in a file; None if there is none."""
         try:
             value = orjson.loads(self.read(name))
         except FileNotFoundError:
             return None
         except orjson.JSONDecodeError:
-            # Half a file: its writer died over it. As a lock it holds nobody, as a list it lists nothing.
+            # A partial file, whose writer died: it counts as missing.
             return None
         return value if isinstance(value, dict) else None
 
@@ -84,7 +84,7 @@ class RemotePlace:
         self._fs.pipe_file(self._at(name), data)
 
     def fetch(self, name: str, to: Path) -> None:
-        """Copy a file to this machine; half of one is never seen under its name."""
+        """Copy a file to this machine; a partial copy never has its name."""
         make_folder(to.parent)
         part = to.with_name(f".{to.name}.part")
         make_file(part)
@@ -92,12 +92,12 @@ class RemotePlace:
         part.replace(to)
 
     def store(self, name: str, path: Path) -> None:
-        """Copy a file of this machine."""
+        """Copy a file from this machine."""
         self._make_folder(name)
         self._fs.put_file(str(path), self._at(name))
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         if self._fs.exists(self._at(name)):
             self._fs.rm_file(self._at(name))
 
@@ -105,16 +105,16 @@ class RemotePlace:
         return f"{self._root}/{name}"
 
     def _make_folder(self, name: str) -> None:
-        """Only file systems that have folders need them made; for an object store this does nothing."""
+        """Create the folder of a file; on object stores, which have no folders, this does nothing."""
         self._fs.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
 
 
 class Lock:
-    """Who writes a place.
+    """The lock of a remote run folder.
 
     Args:
-        copy: name of the working copy it is written from.
-        interval: seconds between renewals; a lock that is three of them old is taken for a dead one's.
+        copy: name of the working copy that is written from.
+        interval: seconds between renewals; a lock older than three of them is considered dead.
     """
 
     def __init__(self, place: RemotePlace, copy: str, interval: float) -> None:
@@ -124,10 +124,10 @@ class Lock:
         self._me = secrets.token_hex(8)
 
     def take(self) -> None:
-        """Write this process's name into the lock, or say who holds it.
+        """Take the lock for this process.
 
         Raises:
-            RunLockedError: another one does, and was heard of lately.
+            RunLockedError: another process holds it and has renewed it lately.
         """
         with self._place.explained("read"):
             holder = self._place.read_json(_LOCK)
@@ -139,10 +139,10 @@ class Lock:
                 raise self._is_locked(holder)
 
     def renew(self) -> None:
-        """Say that this process is alive.
+        """Renew the lock.
 
         Raises:
-            RunLockedError: another process has taken the place over.
+            RunLockedError: another process has taken it.
         """
         holder = self._place.read_json(_LOCK)
         if holder is not None and holder.get("holder") != self._me:
@@ -150,13 +150,13 @@ class Lock:
         self._write()
 
     def release(self) -> None:
-        """Remove the lock if it is this process's; that it cannot be removed harms nobody for long."""
+        """Remove the lock if this process holds it; failing to is harmless, since the lock soon counts as dead."""
         with contextlib.suppress(CurateError), self._place.explained("write"):
             if (self._place.read_json(_LOCK) or {}).get("holder") == self._me:
                 self._place.remove(_LOCK)
 
     def _is_dead(self, holder: dict[str, Any]) -> bool:
-        # Whoever used this working copy before is gone: this process holds the lock of its folder.
+        # This process holds the lock of the working copy's folder, so its earlier user has ended.
         if holder.get("copy") == self._copy:
             return True
         return bool(time.time() - holder.get("time", 0) > _SILENT * holder.get("interval", 0))
@@ -166,8 +166,8 @@ class Lock:
         return RunLockedError(
             f"another process is writing {self._place.url}",
             got=f"process {holder.get('process')} on {holder.get('host')}, heard of {heard:.0f} s ago",
-            expected="one writer a run folder",
-            fix=f"wait for it to end; if it is gone for sure, remove {self._place.url}/{_LOCK}",
+            expected="one writer per run folder",
+            fix=f"wait for it to end; if you are sure that it has ended, remove {self._place.url}/{_LOCK}",
         )
 
     def _write(self) -> None:
@@ -191,7 +191,7 @@ def _open(url: str) -> tuple[Any, str]:
         raise UsageError(
             f"{url} cannot be reached",
             got=str(error),
-            expected="a URL whose kind fsspec knows, and the package for it",
+            expected="a URL of a kind that fsspec supports, with the package for it installed",
             fix="pip install s3fs for s3://, gcsfs for gs://, adlfs for abfs://",
         ) from error
     return fs, str(root).rstrip("/")

@@ -1,10 +1,10 @@
-"""The run folder: who may write it, and in which format it is.
+"""The run folder: its lock and its format.
 
-<run>/manifest.json                 what the run was and what came of it; `format` is the folder's
+<run>/manifest.json                 the run and its results; `format` is the folder's
 <run>/dialogues.jsonl               the normalised input of this run
 <run>/quarantine.jsonl              rows that could not be read
 <run>/<stage>/<fingerprint>/        rows of a stage, see `storage.stage_rows`
-<run>/export/<trainer>/             what trainers take
+<run>/export/<trainer>/             training files
 <run>/replies.sqlite                every reply, see `storage.store`
 """
 
@@ -22,10 +22,10 @@ from curate.storage.whole_files import disk_error, make_folder, write_atomically
 
 
 class RunFolder:
-    """One run's folder, held by one writing process.
+    """One run's folder, locked by one writing process.
 
     Raises:
-        RunLockedError: on entering, when another process holds it.
+        RunLockedError: on entering, when another process has locked it.
         CurateError: on entering, when it has another format or cannot be written.
     """
 
@@ -40,7 +40,7 @@ class RunFolder:
         except filelock.Timeout as error:
             raise RunLockedError(
                 f"another process is writing {self.path}",
-                expected="one writer a run folder",
+                expected="one writer per run folder",
                 fix="wait for it to end, or name another folder with --out",
             ) from error
         except OSError as error:
@@ -57,11 +57,11 @@ class RunFolder:
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest lies."""
+        """Return the path of the manifest."""
         return self.path / "manifest.json"
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Replace the manifest whole."""
+        """Replace the manifest as a whole."""
         write_atomically(
             self.manifest_path,
             orjson.dumps(manifest, option=orjson.OPT_INDENT_2) + b"\n",
@@ -69,7 +69,7 @@ class RunFolder:
 
 
 def check_format(run: Path) -> None:
-    """Refuse a folder that another version of curate wrote; one without a run, or with a damaged manifest, passes.
+    """Raise if another version of curate wrote the folder; a folder without a run, or with a damaged manifest, passes.
 
     Raises:
         CurateError: says what to do.
@@ -82,18 +82,18 @@ def check_format(run: Path) -> None:
         refuse_format(run, manifest.get("format", 1))
 
 
-def refuse_format(run: Path | str, found: object) -> None:
-    """Refuse a run of another format than this version's.
+def refuse_format(run: Path | str, stored: object) -> None:
+    """Raise if a run's format differs from this version's.
 
     Raises:
         CurateError: says what to do.
     """
-    if found == RUN_FORMAT:
+    if stored == RUN_FORMAT:
         return
-    age = "an older" if isinstance(found, int) and found < RUN_FORMAT else "another"
+    age = "an older" if isinstance(stored, int) and stored < RUN_FORMAT else "another"
     raise CurateError(
         f"the run in {run} was written by {age} version of curate",
-        got=f"format {found}",
+        got=f"format {stored}",
         expected=f"format {RUN_FORMAT}",
         fix="run the recipe into a new folder (--out), or use the version of curate that wrote this one",
     )

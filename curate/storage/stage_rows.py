@@ -1,13 +1,13 @@
-"""The rows of a stage: what is done, what is still owed, and all of it in the order of the dialogues.
+"""The rows of a stage: which are done, which are pending, and all of them in the order of the dialogues.
 
-    <run>/<stage>/<fingerprint>/rows.sqlite     rows as they come, in a `Store`
-    <run>/<stage>/<fingerprint>/rows.parquet    all of them, in the order of the dialogues, once a stage is done
+    <run>/<stage>/<fingerprint>/rows.sqlite     rows as they arrive, in a `Store`
+    <run>/<stage>/<fingerprint>/rows.parquet    all rows, in the order of the dialogues, once a stage is done
 
-A stage's fingerprint covers everything that shapes its rows except the dialogue; a row is keyed by the dialogue's
-content hash. So a new dialogue or a changed threshold redoes only what it must, and rows of an older fingerprint stay
-where they are. Rows are written some at a time, since they can be made again from kept replies without a call: a kill
-costs the last few. A row that a disk or an editor has damaged is owed again, too: rows and pages carry checksums, and
-what fails them is passed over and named (`StageRows.damage`).
+A stage's fingerprint covers everything that determines its rows except the dialogue; a row is keyed by the dialogue's
+content hash. So a new dialogue or a changed threshold recomputes only what it must, and rows of an older fingerprint
+stay where they are. Rows are written in batches, since they can be made again from cached replies without a call: a
+kill costs the last few. A row that a disk or an editor has damaged is pending again too: rows and pages have
+checksums, and rows that fail them are skipped and reported (`StageRows.damage`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _KEYS = 10_000  # keys that are Python objects before they become a column
 
 
 def fingerprint(*parts: object) -> str:
-    """64-bit hash (16 hex digits) of JSON-able parts; names a stage's folder."""
+    """Return a 64-bit hash (16 hex digits) of JSON-able parts; it names a stage's folder."""
     return hashlib.blake2b(
         orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8
     ).hexdigest()
 
 
 class KeyLog:
-    """Keys in the order they came, held as a column: about 50 bytes each, a tenth of what a list and a set take."""
+    """Keys in order of arrival, held as a column: about 50 bytes each, a tenth of a list and a set."""
 
     def __init__(self, keys: pl.Series | None = None) -> None:
         self._chunks = [pl.Series("key", [] if keys is None else keys, dtype=pl.String)]
@@ -58,7 +58,7 @@ class KeyLog:
             self._settle()
 
     def column(self) -> pl.Series:
-        """All keys, in order."""
+        """Return all keys in order."""
         self._settle()
         if len(self._chunks) > 1:
             self._chunks = [pl.concat(self._chunks)]
@@ -75,16 +75,16 @@ class StageRows(Generic[R]):
 
     Args:
         folder: `<run>/<stage>/<fingerprint>`.
-        dump: record to JSON bytes.
-        load: JSON bytes to record.
-        check: raises CurateError or ValueError for JSON bytes that are no record; called once for each row
-            that an earlier process left.
-        is_settled: False for the JSON text of a row that is owed again whenever the rows are opened.
+        dump: converts a record to JSON bytes.
+        load: converts JSON bytes to a record.
+        check: raises CurateError or ValueError for JSON bytes that are not a record; called once for each row that an
+            earlier process left.
+        is_settled: returns False for the JSON text of a row that is pending again whenever the rows are opened.
 
     Attributes:
-        damage: where rows were that could not be read back, and why; those rows are owed again.
+        damage: places of rows that could not be read back, with the reason; those rows are pending again.
 
-    In memory are the keys (see `KeyLog`) and a batch of rows at most.
+    Only the keys (see `KeyLog`) and one batch of rows are held in memory.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class StageRows(Generic[R]):
         self._since = 0.0
         self._forgotten: set[str] = set()
         self.damage: list[str] = []
-        # Keys of the sound rows in the table, and of those in the store as they came; the store's are newer.
+        # Keys of the sound rows in the table, and in the store in order of arrival; the store's are newer.
         self._table, self._unsound_table = self._sound_keys(
             _table_rows(folder / _TABLE, self.damage.append), check, is_settled
         )
@@ -121,11 +121,11 @@ class StageRows(Generic[R]):
             self._is_broken = True
             self.damage.append(f"{_FRESH}: {_in_a_line(error)}")
         if not self._is_broken and self._store is not None and self._store.damaged:
-            self.damage.append(f"{_FRESH}: {self._store.damaged} rows do not fit their checksums")
+            self.damage.append(f"{_FRESH}: {self._store.damaged} rows do not match their checksums")
 
     @property
     def damage_note(self) -> str | None:
-        """The damage in one sentence; None where there is none."""
+        """Return the damage in one sentence; None if there is none."""
         if not self.damage:
             return None
         more = f", and {len(self.damage) - 3} more places" if len(self.damage) > 3 else ""
@@ -133,22 +133,22 @@ class StageRows(Generic[R]):
 
     @property
     def keys(self) -> set[str]:
-        """Keys of the rows that are done; made anew with each look, `done` is the column."""
+        """Return the keys of the rows that are done, as a new set; `done` returns the column."""
         return set(self.done())
 
     def done(self) -> pl.Series:
-        """Keys of the rows that are done, each once."""
+        """Return the keys of the rows that are done, each once."""
         keys = self._held().unique()
         if self._forgotten:
             keys = keys.filter(~keys.is_in(list(self._forgotten)))
         return keys
 
     def append(self, key: str, record: R) -> None:
-        """Keep a row; it is written with those that come within a second."""
+        """Add a row; it is written with others that arrive within a second."""
         self._append(key, self._dump(record))
 
     def adopt(self, other: StageRows[R], keys: pl.Series) -> None:
-        """Copy another folder's rows of `keys`, as they are, where this one has none; not what it owes."""
+        """Copy another folder's rows for `keys` where this one has none; pending rows are not copied."""
         missing = keys.filter(
             keys.is_in(other.done().implode()) & ~keys.is_in(self.done().implode())
         )
@@ -156,36 +156,36 @@ class StageRows(Generic[R]):
             self._append(key, record)
 
     def stored(self, keys: pl.Series) -> Iterator[tuple[str, bytes]]:
-        """The rows of those of `keys` that have one, as JSON, as they lie in the files."""
+        """Yield the rows of `keys` as JSON, in the order of the files."""
         held = self._held()
         return self._stored(held.is_last_distinct() & held.is_in(keys.implode()))
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Owe these rows again. The old ones stay until a new row with the same key replaces them."""
+        """Mark rows as pending. The old ones stay until a new row with the same key replaces them."""
         self._forgotten.update(keys)
 
     def forget_where(self, condition: Callable[[R], bool]) -> frozenset[str]:
-        """Owe the rows again that the condition holds for; returns their keys."""
+        """Mark the rows as pending for which the condition holds; return their keys."""
         keys = frozenset(key for key, row in self.read() if condition(row))
         self.forget(keys)
         return keys
 
     def read(self) -> Iterator[tuple[str, R]]:
-        """All rows, the newest of each key, as they lie in the files."""
+        """Yield all rows, the newest of each key, in the order of the files."""
         for key, record in self._stored(self._held().is_last_distinct()):
             yield key, self._load(record)
 
     def get(self, key: str) -> R | None:
-        """The row of one key; None where there is none."""
+        """Return the row of one key; None if there is none."""
         record = stored_record(self.folder, key)
         return None if record is None else self._load(record)
 
     def aligned(self, keys: pl.Series, wanted: pl.Series | None = None) -> Iterator[R | None]:
-        """The row of each of `keys`, None where there is none; one pass over the files.
+        """Yield the row of each of `keys`, None where there is none; one pass over the files.
 
         Args:
-            keys: in the order that `compact` was last called with; a key may come several times.
-            wanted: where false, nothing is given for that key.
+            keys: in the order that `compact` was last called with; a key may occur several times.
+            wanted: where false, nothing is yielded for that key.
         """
         has_row = keys.is_in(self._held().implode())
         wanted = pl.Series([True]).new_from_index(0, len(keys)) if wanted is None else wanted
@@ -198,11 +198,11 @@ class StageRows(Generic[R]):
                     yield None
                 continue
             if is_first:
-                found, record = next(rows)
-                if found != key:
+                stored_key, record = next(rows)
+                if stored_key != key:
                     raise ValueError(f"the rows in {self.folder} are in another order")
                 if not is_last:
-                    # Compressed, since what comes again may come again much later.
+                    # Compressed, since it may be needed again only much later.
                     later[key] = zlib.compress(record, 1)
             elif is_wanted or is_last:
                 record = zlib.decompress(later.pop(key) if is_last else later[key])
@@ -210,10 +210,10 @@ class StageRows(Generic[R]):
                 yield self._load(record)
 
     def compact(self, order: Iterable[str] = ()) -> None:
-        """Write all rows to `rows.parquet`, in the given order of keys; those not in it follow by name.
+        """Write all rows to `rows.parquet`, in the given order of keys; the others follow by name.
 
-        Memory does not grow with the rows: where the table is not in that order, its rows are put into the store,
-        which is read by key.
+        Memory does not grow with the rows: if the table is in another order, its rows are put into the store, which is read
+        by key.
         """
         self._flush()
         keys = _ordered(self._held().unique(), order)
@@ -222,8 +222,8 @@ class StageRows(Generic[R]):
             self.close()
             return
         store = self._open()
-        for some in _batches(self._from_table(self._held().is_last_distinct())):
-            store.put(some)
+        for batch in _batches(self._from_table(self._held().is_last_distinct())):
+            store.put(batch)
         with replacing(self.folder / _TABLE) as temporary:
             _write_table(temporary, store, keys)
         self._table, self._fresh = KeyLog(keys), KeyLog()
@@ -232,7 +232,7 @@ class StageRows(Generic[R]):
         self._store = None
 
     def close(self) -> None:
-        """Write what is not written, without compacting."""
+        """Write pending batches, without compacting."""
         self._flush()
         if self._store is not None:
             self._store.close()
@@ -264,11 +264,11 @@ class StageRows(Generic[R]):
             self._batch = []
 
     def _held(self) -> pl.Series:
-        """Keys of all sound rows, those of the table first; the last of several is the newest."""
+        """Return the keys of all sound rows, those of the table first; the last of several is the newest."""
         return pl.concat([self._table.column(), self._fresh.column()])
 
     def _stored(self, wanted: pl.Series) -> Iterator[tuple[str, bytes]]:
-        """The rows of those of `_held` that are wanted, which are the newest of their keys."""
+        """Yield the rows marked in `wanted` (aligned with `_held`), which are the newest of their keys."""
         yield from self._from_table(wanted)
         self._flush()
         # The store has the newest row of each key alone.
@@ -292,7 +292,7 @@ class StageRows(Generic[R]):
         check: Callable[[bytes], object],
         is_settled: Callable[[str], bool],
     ) -> tuple[KeyLog, set[str]]:
-        """Keys of the rows that are records, and of those that are none."""
+        """Return the keys of the rows that are valid records, and of those that are not."""
         keys, unsound = KeyLog(), set()
         for key, record in rows:
             try:
@@ -310,39 +310,39 @@ class StageRows(Generic[R]):
 
 
 def stored_record(folder: Path, key: str) -> bytes | None:
-    """The JSON of one row of a stage, the newest; None where there is none.
+    """Return the JSON of one row of a stage, the newest; None if there is none.
 
     Raises:
-        CurateError: there is none, and something is damaged that may have held it.
+        CurateError: there is none, and a damaged row may have been it.
     """
     fresh, table = folder / _FRESH, folder / _TABLE
     if fresh.exists():
         with Store(fresh) as store:
-            found = store.get([key])
-            if found:
-                return found[key]
+            records = store.get([key])
+            if records:
+                return records[key]
             if store.damaged:
-                raise damaged(fresh, "a row does not fit its checksum")
+                raise damaged(fresh, "a row does not match its checksum")
     return _table_record(table, key) if table.exists() else None
 
 
 def _ordered(keys: pl.Series, order: Iterable[str]) -> pl.Series:
-    """The keys in an order; those that are not in it follow by name."""
-    wanted = order if isinstance(order, pl.Series) else pl.Series(list(order), dtype=pl.String)
-    wanted = wanted.unique(maintain_order=True)
-    first = wanted.filter(wanted.is_in(keys.implode()))
-    rest = keys.filter(~keys.is_in(wanted.implode())).sort()
+    """Return the keys in an order; those that are not in it follow by name."""
+    ordered = order if isinstance(order, pl.Series) else pl.Series(list(order), dtype=pl.String)
+    ordered = ordered.unique(maintain_order=True)
+    first = ordered.filter(ordered.is_in(keys.implode()))
+    rest = keys.filter(~keys.is_in(ordered.implode())).sort()
     return pl.concat([first.alias("key"), rest.alias("key")])
 
 
 def _in_a_line(error: BaseException) -> str:
-    said = getattr(error, "got", None) or str(error) or type(error).__name__
-    return " ".join(str(said).split())[:200]
+    message = getattr(error, "got", None) or str(error) or type(error).__name__
+    return " ".join(str(message).split())[:200]
 
 
 def _batches(rows: Iterator[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
-    while some := list(islice(rows, _BATCH)):
-        yield some
+    while batch := list(islice(rows, _BATCH)):
+        yield batch
 
 
 # -- the table
@@ -356,27 +356,27 @@ def _write_table(path: Path, store: Store, keys: pl.Series) -> None:
     options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     with pq.ParquetWriter(path, schema, **options) as writer:
         for start in range(0, len(keys), _GROUP):
-            some = keys.slice(start, _GROUP).to_list()
-            found = store.get(some)
-            records = [found[key].decode() for key in some]
-            writer.write_table(pa.table([some, records], schema=schema))
+            group = keys.slice(start, _GROUP).to_list()
+            stored = store.get(group)
+            records = [stored[key].decode() for key in group]
+            writer.write_table(pa.table([group, records], schema=schema))
 
 
 def _table_rows(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
-    """The rows of every page up to the first, in each group of rows, that cannot be read.
+    """Yield the rows of the table; in each row group, up to the first page that cannot be read.
 
     Args:
-        note: told each place that cannot, and why.
+        note: called with each place that cannot be read, and why.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # pages that cannot be unpacked are an OSError; a KeyError is a column that is not there
+    # OSError: pages that cannot be unpacked; KeyError: a missing column
     broken = (pa.ArrowException, OSError, ValueError, KeyError)
 
     def tell(error: BaseException, place: str = "") -> None:
         if isinstance(error, OSError) and error.errno is not None:
-            raise error  # no permission, no disk: nothing is wrong with the file
+            raise error  # no permission, no disk: the file itself may be fine
         note(f"{path.name}{place}: {_in_a_line(error)}")
 
     if not path.exists():
@@ -407,12 +407,12 @@ def _table_record(path: Path, key: str) -> bytes | None:
     import pyarrow.parquet as pq
 
     try:
-        found = pq.read_table(
+        table = pq.read_table(
             path,
             columns=["record"],
             filters=[("key", "=", key)],
             page_checksum_verification=True,
         )
-        return found["record"][0].as_py().encode() if found.num_rows else None
+        return table["record"][0].as_py().encode() if table.num_rows else None
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise damaged(path, error) from error

@@ -1,11 +1,11 @@
-"""The one durable store: values by key in a SQLite file, each there as it was put or not at all.
+"""The durable store: values by key in a SQLite file; each is stored completely or not at all.
 
-Replies of models, replies on their way from a worker, embeddings, and the rows of a stage that runs lie in one each.
-`put` is one transaction of a write-ahead log: once it returns, a kill of the process loses nothing of it, and what a
-kill tears SQLite leaves out when the file is next opened. A transaction costs more than what is put, so `put_soon`
-shares one among all that comes in the same round of the event loop. A power cut can cost the last moments, since not each
-transaction is forced to the disk. A value is kept with a checksum of it and its key: one that a disk or a copy has
-damaged is passed over and counted (`Store.damaged`), as if it had never been put, and costs no other.
+It holds replies of models, replies on their way from a worker, embeddings, and the rows of a running stage, in one file
+each. `put` is one transaction of a write-ahead log: once it returns, killing the process loses nothing of it, and
+SQLite discards torn writes when the file is next opened. A transaction costs more than what is stored, so `put_soon`
+shares one among everything that arrives in the same round of the event loop. A power cut can cost the last moments,
+since transactions are not forced to the disk one by one. Each value is stored with a checksum of it and its key: a
+damaged value is skipped and counted (`Store.damaged`), as if it had never been stored, and affects no other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Self
 from curate.errors import CurateError
 from curate.storage.whole_files import make_file, make_folder
 
-_FORMAT = 3  # 1 and 2 held replies alone, beside logs of lines
+_FORMAT = 3  # 1 and 2 held only replies, beside line logs
 _LOOKUP = 500
 _TABLE = """
 CREATE TABLE IF NOT EXISTS kept
@@ -36,10 +36,10 @@ class Store:
     """Bytes by key. Used by one thread at a time; safe beside other processes.
 
     Args:
-        path: the file, on a local disk; made when missing. None keeps everything in memory.
+        path: the file, on a local disk; created when missing. None keeps everything in memory.
 
     Raises:
-        CurateError: the file is damaged, is something else, or cannot be written. So for every method.
+        CurateError: the file is damaged, is something else, or cannot be written. The same for every method.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -53,10 +53,10 @@ class Store:
                 make_file(path)
             self._base = sqlite3.connect(path or ":memory:", timeout=60, check_same_thread=False)
             self._base.isolation_level = None
-            self._base.text_factory = bytes  # of a damaged row; there is no text in a sound one
+            self._base.text_factory = bytes  # for damaged rows; intact ones have no text
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=NORMAL")
-            # Pages, 40 MB: copying the log into the file forces the disk, and whoever puts waits for it.
+            # In pages, 40 MB: copying the log into the file forces the disk, and `put` waits for it.
             self._base.execute("PRAGMA wal_autocheckpoint=10000")
             self._prepare()
 
@@ -81,11 +81,11 @@ class Store:
 
     @property
     def damaged(self) -> int:
-        """Values that were met and did not fit their checksums."""
+        """Return the number of values read so far that did not match their checksums."""
         return len(self._damaged)
 
     def put(self, entries: Iterable[tuple[str, bytes]]) -> None:
-        """Keep values, all or none; they outlive this process from the moment this returns.
+        """Store values, all or none; once this returns they survive this process.
 
         Args:
             entries: keys and values; an earlier value under a key is replaced.
@@ -107,17 +107,18 @@ class Store:
                     self._base.execute("ROLLBACK")
 
     def put_soon(self, entries: Iterable[tuple[str, bytes]]) -> asyncio.Future[None]:
-        """Keep values together with all that comes in this round of the event loop.
+        """Store values together with everything else that arrives in this round of the event loop.
 
         Returns:
-            What is done when the values are kept as by `put`, or has its error. They are kept even if nobody waits.
+            A future that is done when the values are stored as by `put`, or has its error. They are stored even if nobody
+            waits for it.
         """
-        kept = asyncio.get_running_loop().create_future()
+        stored = asyncio.get_running_loop().create_future()
         if not self._waiting:
-            kept.get_loop().call_soon(self._put_arrived)
-        self._waiting.append(kept)
+            stored.get_loop().call_soon(self._put_arrived)
+        self._waiting.append(stored)
         self._arrived += entries
-        return kept
+        return stored
 
     def _put_arrived(self) -> None:
         arrived, self._arrived = self._arrived, []
@@ -127,38 +128,38 @@ class Store:
             self.put(arrived)
         except CurateError as raised:
             error = raised
-        for kept in waiting:
-            if kept.done():
-                continue  # whoever waited was cancelled
+        for stored in waiting:
+            if stored.done():
+                continue  # its waiter was cancelled
             if error is None:
-                kept.set_result(None)
+                stored.set_result(None)
             else:
-                kept.set_exception(error)
+                stored.set_exception(error)
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """The values that are there, of those asked for."""
-        found: dict[str, bytes] = {}
-        asked = [key.encode() for key in dict.fromkeys(keys)]
-        for start in range(0, len(asked), _LOOKUP):
-            some = asked[start : start + _LOOKUP]
-            marks = ",".join("?" * len(some))
+        """Return the values that exist for these keys."""
+        values: dict[str, bytes] = {}
+        encoded = [key.encode() for key in dict.fromkeys(keys)]
+        for start in range(0, len(encoded), _LOOKUP):
+            chunk = encoded[start : start + _LOOKUP]
+            marks = ",".join("?" * len(chunk))
             query = f"SELECT number, key, value, checksum FROM kept WHERE key IN ({marks})"
             with self._explained():
-                rows = self._base.execute(query, some).fetchall()
-            found.update((key, value) for _, key, value in self._sound(rows))
-        return found
+                rows = self._base.execute(query, chunk).fetchall()
+            values.update((key, value) for _, key, value in self._sound(rows))
+        return values
 
     def missing(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that have no value."""
-        asked = set(keys)
-        return asked - self.get(asked).keys()
+        """Return the keys that have no value."""
+        unique = set(keys)
+        return unique - self.get(unique).keys()
 
     def items(self, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str, bytes]]:
-        """Number, key and value of what was put, in order; what replaced another has a new number.
+        """Yield number, key and value of everything stored, in order; a replaced value has a new number.
 
         Args:
-            after: only those with a higher number.
-            most: only so many.
+            after: only values with a higher number.
+            most: at most this many.
         """
         query = (
             "SELECT number, key, value, checksum FROM kept WHERE number > ? ORDER BY number LIMIT ?"
@@ -175,18 +176,18 @@ class Store:
             left = None if left is None else left - len(rows)
 
     def check(self) -> None:
-        """Read all of it and compare tables with indexes.
+        """Read everything and compare tables with indexes.
 
         Raises:
-            CurateError: something is damaged but single values.
+            CurateError: something other than single values is damaged.
         """
         with self._explained():
-            [said] = self._base.execute("PRAGMA integrity_check(1)").fetchone()
-            if said != b"ok":
-                raise sqlite3.DatabaseError(said.decode(errors="replace"))
+            [result] = self._base.execute("PRAGMA integrity_check(1)").fetchone()
+            if result != b"ok":
+                raise sqlite3.DatabaseError(result.decode(errors="replace"))
 
     def close(self) -> None:
-        """Release the file; closing twice is harmless."""
+        """Close the file; closing twice is harmless."""
         if self._waiting:
             self._put_arrived()
         with self._explained():
@@ -199,7 +200,7 @@ class Store:
             delete_store(self.path)
 
     def _sound(self, rows: Iterable[tuple[int, Any, Any, Any]]) -> Iterator[tuple[int, str, bytes]]:
-        """The rows that fit their checksums; damage may have changed their types, too."""
+        """Yield the rows that match their checksums; damage may have changed their types too."""
         for number, key, value, checksum in rows:
             are_bytes = isinstance(key, bytes) and isinstance(value, bytes)
             if are_bytes and zlib.crc32(value, zlib.crc32(key)) == checksum:
@@ -218,7 +219,7 @@ class Store:
 
 
 def delete_store(path: Path) -> None:
-    """Remove the file of a store that nobody has open, and what SQLite keeps beside it."""
+    """Remove the file of a store that no process has open, and SQLite's files beside it."""
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
 
@@ -228,13 +229,13 @@ def _explanation(path: Path | None, error: OSError | sqlite3.Error) -> CurateErr
     if is_full or "disk is full" in str(error):
         return CurateError(
             f"the disk is full: {path} cannot be written",
-            fix="free some space and run again; what was received before is kept",
+            fix="free some space and run again; replies received so far are kept",
         )
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return CurateError(
-            f"{path} is damaged or is another kind of file",
+            f"{path} is damaged or another kind of file",
             got=str(error),
-            fix="move it away and run again; what it held is asked for, or worked out, again",
+            fix="move it away and run again; its content is asked for or computed again",
         )
     return CurateError(
         f"{path} cannot be used",
@@ -244,7 +245,7 @@ def _explanation(path: Path | None, error: OSError | sqlite3.Error) -> CurateErr
 
 
 def key_of(*parts: str) -> str:
-    """A key (32 hex digits) of what a value was computed from; the parts cannot run into each other."""
+    """Return a key (32 hex digits) of what a value was computed from; parts cannot run into each other."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")

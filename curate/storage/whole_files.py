@@ -1,10 +1,10 @@
-"""Folders and files that are written whole: private to their owner, and never met half-written.
+"""Folders and files that are written as a whole: private to their owner, and never visible half-written.
 
-What a file is to hold is written beside its place and moved there at the end. Whatever a disk refuses comes out as a
-CurateError that says what to do.
+Content is written beside its destination and moved there at the end. Errors of the disk become a CurateError that
+says what to do.
 
-What is made here only its owner can read and write (folders 0700, files 0600): a run holds people's chats. A
-folder that was there keeps its mode.
+Only the owner can read and write what is created here (folders 0700, files 0600): a run contains people's chats. A
+folder that exists keeps its mode.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUFFER = 1 << 18  # bytes written at once
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and the missing ones above it, for their owner alone; one that is there stays as it is."""
+    """Create a folder and its missing parents, for the owner only; an existing one is left unchanged."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -32,34 +32,34 @@ def make_folder(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file for its owner alone, for a library to write; one that is there stays as it is."""
+    """Create an empty file for the owner only, for a library to write; an existing one is left unchanged."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file whole, or leave it as it was."""
+    """Replace a file as a whole, or leave it as it was."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_record(path: Path, record: BaseModel) -> None:
-    """Replace a file by one record, as JSON that people can read."""
+    """Replace a file by one record, as indented JSON."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
     write_atomically(path, orjson.dumps(record.model_dump(mode="json"), option=options))
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write bit by bit; it takes its place when the block ends, else the old one stands."""
+    """Yield a file to write; it replaces `path` when the block ends without an error."""
     with replacing(path) as temporary, temporary.open("wb", buffering=_BUFFER) as file:
         yield file
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path to write what is to become `path`; it does when the block ends without an error.
+    """Yield a temporary path to write to; it replaces `path` when the block ends without an error.
 
-    What a killed process left of the same file is removed.
+    Leftovers of killed processes for the same file are removed.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -71,7 +71,7 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise disk_error(path, error) from error
     finally:
-        with suppress(OSError):  # a folder that has become read-only keeps it until the next write
+        with suppress(OSError):  # in a folder that became read-only it stays until the next write
             temporary.unlink(missing_ok=True)
 
 
@@ -88,18 +88,18 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # it is another user's
+    except PermissionError:  # it belongs to another user
         pass
     return True
 
 
 def damaged(place: Path | str, error: BaseException | str) -> CurateError:
-    """Make the error for a file of a run, or a line of it, that cannot be read back."""
-    said = str(error).strip() or type(error).__name__
+    """Return the error for a file of a run, or a line of it, that cannot be read back."""
+    message = str(error).strip() or type(error).__name__
     return CurateError(
         f"{place} is damaged",
-        got=said.splitlines()[0][:300],
-        fix="move it away and run the recipe again: it is made anew, from kept replies where it holds scores",
+        got=message.splitlines()[0][:300],
+        fix="move it away and run the recipe again: it is made again, scores from cached replies",
     )
 
 
@@ -108,13 +108,13 @@ def disk_error(path: Path, error: OSError) -> CurateError:
     if isinstance(error, FileExistsError | NotADirectoryError):
         return CurateError(
             f"cannot write {path}",
-            got="a file, there or above it",
+            got="a file at this path or at a folder above it",
             expected="a folder",
             fix="name another one with --out",
         )
     return CurateError(
         f"cannot write {path}",
         got=error.strerror or str(error),
-        fix="free some room, fix the permissions or name another folder with --out; "
-        "the same command goes on where it stopped",
+        fix="free some space, fix the permissions or name another folder with --out; "
+        "the same command continues where it stopped",
     )

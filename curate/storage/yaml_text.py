@@ -1,7 +1,7 @@
-"""The YAML of a recipe, within bounds: a recipe from elsewhere must not cost minutes or a stack to refuse.
+"""Parsing of a recipe's YAML within limits: a hostile recipe must not take minutes or overflow the stack.
 
-An alias is a few characters and stands for all it names, so what counts is the size with every alias written out.
-Both bounds are far beyond any recipe that a person writes or reads.
+An alias is a few characters and stands for everything it names, so the size counts with every alias written out. Both
+limits are far above any recipe that a person writes or reads.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MOST = 20_000  # keys and values, those of aliases counted each time
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which no key stands twice: of two, the last would win without a word."""
+    """A YAML loader that refuses repeated keys: otherwise the last one would silently win."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._level = 0
         self._nodes = 0
         self._extents: dict[int, tuple[int, int]] = {}
-        """By node that is whole: its size and its depth."""
+        """Size and depth of each complete node, by its id."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -35,8 +35,8 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._level -= 1
         if is_alias and id(node) not in self._extents:
-            said = "an alias stands within what it names"
-            raise yaml.composer.ComposerError(None, None, said, mark)
+            problem = "an alias is inside the value that it names"
+            raise yaml.composer.ComposerError(None, None, problem, mark)
         if not is_alias:
             self._extents[id(node)] = self._extent(node)
         self._check(*self._extents[id(node)], mark)
@@ -47,8 +47,8 @@ class _Loader(yaml.SafeLoader):
         keys = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                said = f"the key '{key.value}' stands twice"
-                raise yaml.composer.ComposerError(None, None, said, key.start_mark)
+                problem = f"the key '{key.value}' occurs twice"
+                raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
             keys.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
         return node
 
@@ -69,11 +69,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse YAML as in a recipe or behind `--set`.
+    """Parse YAML from a recipe or `--set`.
 
     Raises:
         UsageError: it is too large or too deep.
-        ValueError: it is not YAML, or holds a number or a date that does not exist.
+        ValueError: it is not YAML, or contains an impossible number or date.
     """
     try:
         return yaml.load(text, _Loader)
@@ -82,7 +82,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def check_extent(data: Any) -> None:
-    """Refuse values that are too large or too deep for a recipe, such as a list that holds itself.
+    """Raise if a value is too large or too deep for a recipe, such as a list that contains itself.
 
     Raises:
         UsageError: it is.
@@ -107,5 +107,5 @@ def _too_large(size: int, depth: int, where: str = "") -> UsageError:
         if deep
         else f"{size:,} keys and values, with aliases written out",
         expected=f"at most {_DEEPEST} levels and {_MOST:,} keys and values",
-        fix="take out what no recipe needs; data belongs in a file that the recipe names",
+        fix="remove what a recipe does not need; put data into a file that the recipe names",
     )

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from curate.errors import UsageError
-from curate.export.trainer_facts import Layout, Stage, TrainerFacts
+from curate.export.trainer_facts import Layout, TrainerFacts, TrainingStage
 from curate.export.trainers import TRAINERS, Trainer
 from curate.trainer_check import replay
 from curate.trainer_check.checks import Problems, check_example, check_users
@@ -23,7 +23,7 @@ from curate.trainer_check.template_checks import ChatTokenizer, check_rendered, 
 
 Through = Literal["auto", "installed", "restated"]
 
-STAGES: Final[dict[str, tuple[Stage, ...]]] = {
+STAGES: Final[dict[str, tuple[TrainingStage, ...]]] = {
     trainer: tuple(module.facts.stages) for trainer, module in TRAINERS.items()
 }
 
@@ -151,7 +151,9 @@ class _FileCheck:
             DatasetInfo.of_file(file.path, self.columns) if trainer == "llamafactory" else None
         )
         named: Any = stage  # one of the trainer's own
-        self.stage: Stage = self.info.stage if self.info else named or facts.stage_of(self.columns)
+        self.stage: TrainingStage = (
+            self.info.stage if self.info else named or facts.stage_of(self.columns)
+        )
         self.trainer = facts
         self.facts = facts.stages[self.stage]
         if self.info is not None:

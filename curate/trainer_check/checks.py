@@ -13,7 +13,7 @@ import orjson
 
 from curate.export.trainer_facts import CHAT_ROLES, USUAL, Layout, Order, StageFacts
 from curate.trainer_check.data_files import shown
-from curate.trainer_check.examples import ANSWERS, Example, Message, said
+from curate.trainer_check.examples import ANSWERS, ChatMessage, Example, said
 from curate.trainer_check.findings import Problem
 from curate.wording import plural
 
@@ -95,7 +95,7 @@ def _check_dialogue(example: Example, facts: StageFacts, problems: Problems) -> 
         problems.note("untrimmed", "messages")
 
 
-def _check_side(side: list[Message] | str, name: str, problems: Problems) -> None:
+def _check_side(side: list[ChatMessage] | str, name: str, problems: Problems) -> None:
     if isinstance(side, str):
         if not side.strip():
             problems.note("empty_side", name)
@@ -110,7 +110,7 @@ def _check_side(side: list[Message] | str, name: str, problems: Problems) -> Non
         problems.note("untrimmed", name)
 
 
-def _check_order(messages: Sequence[Message], order: Order | None, problems: Problems) -> None:
+def _check_order(messages: Sequence[ChatMessage], order: Order | None, problems: Problems) -> None:
     """Check that questions and answers take turns, after a system message."""
     if order is None:
         return
@@ -135,7 +135,12 @@ def _check_order(messages: Sequence[Message], order: Order | None, problems: Pro
 
 
 def _check_messages(
-    messages: Sequence[Message], where: str, facts: StageFacts, problems: Problems, *, in_side: bool
+    messages: Sequence[ChatMessage],
+    where: str,
+    facts: StageFacts,
+    problems: Problems,
+    *,
+    in_side: bool,
 ) -> None:
     for at, message in enumerate(messages):
         place = f"{where}[{at}]"
@@ -205,14 +210,14 @@ def tools_of(example: Example) -> list[Any] | None:
     return tools if isinstance(tools, list) and tools else None
 
 
-def says_nothing(message: Message) -> bool:
+def says_nothing(message: ChatMessage) -> bool:
     """Tell whether a message has neither text nor a tool call."""
     content = message.get("content")
     text = content.strip() if isinstance(content, str) else content
     return not text and not message.get("tool_calls")
 
 
-def _is_untrimmed(message: Message) -> bool:
+def _is_untrimmed(message: ChatMessage) -> bool:
     content = message["content"]
     return isinstance(content, str) and bool(content.strip()) and content != content.strip()
 

@@ -15,7 +15,7 @@ import orjson
 
 from curate.errors import SourceError
 from curate.export.llamafactory import TAGS
-from curate.export.trainer_facts import Layout, Order, Role, Stage, StageFacts, pairs_in
+from curate.export.trainer_facts import Layout, Order, Role, StageFacts, TrainingStage, pairs_in
 from curate.trainer_check.data_files import Row, shown
 from curate.trainer_check.examples import Unread
 from curate.trainer_check.findings import Problem
@@ -99,7 +99,7 @@ class DatasetInfo:
         return info
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> TrainingStage:
         """The stage whose processor takes the file."""
         return "dpo" if self.ranking else "kto" if self.columns["kto_tag"] else "sft"
 

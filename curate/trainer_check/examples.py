@@ -13,7 +13,7 @@ from typing import Any, Final
 from curate.export.trainer_facts import Layout
 from curate.trainer_check.data_files import Row, shown
 
-Message = Mapping[str, Any]
+ChatMessage = Mapping[str, Any]
 ANSWERS: Final = ("assistant", "call")
 
 
@@ -37,8 +37,8 @@ class Example:
         tools, label: values of the columns of that name.
     """
 
-    prompt: list[Message] | str
-    sides: dict[str, list[Message] | str] = field(default_factory=dict)
+    prompt: list[ChatMessage] | str
+    sides: dict[str, list[ChatMessage] | str] = field(default_factory=dict)
     differs: bool = False
     tools: object = None
     label: object = None
@@ -49,7 +49,7 @@ class Example:
         return isinstance(self.prompt, str)
 
     @property
-    def lists(self) -> dict[str, list[Message]]:
+    def lists(self) -> dict[str, list[ChatMessage]]:
         """All its messages by where they stand."""
         parts = {"prompt" if self.sides else "messages": self.prompt, **self.sides}
         return {name: part for name, part in parts.items() if isinstance(part, list) and part}
@@ -62,7 +62,7 @@ class Example:
         return said(self.prompt if self.sides else self.prompt[:-1])
 
     @property
-    def answers(self) -> list[Message]:
+    def answers(self) -> list[ChatMessage]:
         """Messages that are trained on: the sides', or all of the assistant's in a dialogue."""
         if self.sides:
             return [m for side in self.sides.values() if isinstance(side, list) for m in side]
@@ -119,7 +119,7 @@ def read_example(row: Row, layout: Layout, roles: Mapping[str, str]) -> Example:
     return found
 
 
-def said(messages: Sequence[Message]) -> list[tuple[object, ...]]:
+def said(messages: Sequence[ChatMessage]) -> list[tuple[object, ...]]:
     """Reduce messages to what they say, call ids aside, for comparing two sides."""
     return [
         (
@@ -134,7 +134,7 @@ def said(messages: Sequence[Message]) -> list[tuple[object, ...]]:
     ]
 
 
-def calls_of(message: Message) -> list[Any]:
+def calls_of(message: ChatMessage) -> list[Any]:
     """A message's tool calls; none where the key holds something else."""
     calls = message.get("tool_calls")
     return calls if isinstance(calls, list) else []
@@ -155,11 +155,11 @@ def _form(value: object) -> str:
     return "other"
 
 
-def _messages(value: Any, speaker: str, roles: Mapping[str, str]) -> list[Message]:
+def _messages(value: Any, speaker: str, roles: Mapping[str, str]) -> list[ChatMessage]:
     if isinstance(value, str):
         value = [{"role": speaker, "content": value}]
     listed = [value] if isinstance(value, Mapping) else value
-    made: list[Message] = []
+    made: list[ChatMessage] = []
     for message in listed:
         role = message.get("role", message.get("from"))
         if not isinstance(role, str):
@@ -170,7 +170,7 @@ def _messages(value: Any, speaker: str, roles: Mapping[str, str]) -> list[Messag
     return made
 
 
-def _split(parts: dict[str, list[Message]], forms: Mapping[str, str]) -> Example:
+def _split(parts: dict[str, list[ChatMessage]], forms: Mapping[str, str]) -> Example:
     """Sides that hold the whole dialogue, split where they part; each keeps at least its last message."""
     (first, chosen), (second, rejected) = parts.items()
     if forms[second] == "text":  # it stands for what follows the last user's message of the other

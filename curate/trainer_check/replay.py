@@ -19,7 +19,7 @@ from curate.errors import UsageError
 from curate.export.trainer_facts import StageFacts
 from curate.trainer_check import runner
 from curate.trainer_check.data_files import shown
-from curate.trainer_check.examples import ANSWERS, Example, Message
+from curate.trainer_check.examples import ANSWERS, ChatMessage, Example
 from curate.trainer_check.findings import Problem, Replay
 from curate.trainer_check.template_checks import ChatTokenizer, TemplateError, expected_answers
 
@@ -189,7 +189,7 @@ def compare_texts(
 
 def _answers(example: Example, sides: int) -> list[list[str]]:
     """The texts that are to be trained on, by side; calls and thinking are written in many ways, and left out."""
-    parts: list[Sequence[Message]] = [
+    parts: list[Sequence[ChatMessage]] = [
         side if isinstance(side, list) else [{"role": "assistant", "content": side}]
         for side in example.sides.values()
     ] or [example.answers]

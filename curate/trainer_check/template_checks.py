@@ -10,7 +10,7 @@ from curate.errors import UsageError, first_line, missing_extra
 from curate.export.trainer_facts import StageFacts
 from curate.trainer_check.checks import Problems, tools_of
 from curate.trainer_check.data_files import shown
-from curate.trainer_check.examples import Example, Message
+from curate.trainer_check.examples import ChatMessage, Example
 from curate.trainer_check.findings import Problem
 from curate.trainer_check.runner import load_tokenizer
 
@@ -35,7 +35,7 @@ class ChatTokenizer:
         return str(template.get("default", "") if isinstance(template, dict) else template)
 
     def render(
-        self, messages: Sequence[Message], *, tools: object = None, opens: bool = False
+        self, messages: Sequence[ChatMessage], *, tools: object = None, opens: bool = False
     ) -> str:
         """Messages as text.
 
@@ -145,7 +145,7 @@ def _tokens(
     wholes = [[*prompt, *_listed(side)] for side in example.sides.values()] or [prompt]
     read = _plain if is_own else list
 
-    def rendered(messages: Sequence[Message], *, opens: bool = False) -> list[int]:
+    def rendered(messages: Sequence[ChatMessage], *, opens: bool = False) -> list[int]:
         text = tokenizer.render(read(messages), tools=None if is_own else tools, opens=opens)
         return tokenizer.ids(text, special=False)
 
@@ -193,7 +193,7 @@ def _check_carried(
 
 
 def _makes_no_difference(
-    tokenizer: ChatTokenizer, messages: Sequence[Message], tools: object, rendered: str
+    tokenizer: ChatTokenizer, messages: Sequence[ChatMessage], tools: object, rendered: str
 ) -> bool:
     """Tell whether messages render as they did; a template that refuses makes a difference."""
     try:
@@ -202,11 +202,11 @@ def _makes_no_difference(
         return False
 
 
-def _listed(side: list[Message] | str) -> list[Message]:
+def _listed(side: list[ChatMessage] | str) -> list[ChatMessage]:
     return [{"role": "assistant", "content": side}] if isinstance(side, str) else side
 
 
-def _plain(messages: Sequence[Message]) -> list[Message]:
+def _plain(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Messages that any chat template takes, for counting."""
     names = {"call": "assistant", "tool": "user"}
     return [

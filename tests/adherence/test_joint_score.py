@@ -17,7 +17,7 @@ from curate.records import (
     JudgeIdentity,
     Unscored,
 )
-from curate.records.jury import JuryRule
+from curate.records.several_judges import JuryRule
 
 SHARES = st.lists(st.floats(0, 1), min_size=2, max_size=5)
 READ = AdherenceConfig(output_mode="continuous")

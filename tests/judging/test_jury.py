@@ -22,8 +22,8 @@ from curate.records import (
     Unscored,
     UnscoredTurn,
 )
-from curate.records.jury import JuryRule
 from curate.records.metrics import MetricScore
+from curate.records.several_judges import JuryRule
 from tests.judging.judge import IDENTITY, ScriptedJudge, dialogue_of, said
 
 JURY = JudgeIdentity(engine="jury", model="a + b + c")

@@ -16,7 +16,7 @@ from curate.pairs.letters import ask_choice
 from curate.pairs.pair_prompts import suffices_questions
 from curate.pairs.verification import Sides, compare_orders, score_side
 from curate.records import AdherenceTurn, CutPoints, PairCheck, Unscored
-from curate.records.jury import JuryRule
+from curate.records.several_judges import JuryRule
 from curate.statistics import sigmoid
 from tests.pairs.scripted import Values, World, chat, fault, say, weighed
 

@@ -29,7 +29,7 @@ from curate.pairs.verification import (
     weigh,
 )
 from curate.records import CutPoints, PairCheck
-from curate.records.jury import JuryRule
+from curate.records.several_judges import JuryRule
 from curate.statistics import sigmoid
 from tests.pairs.scripted import FINE, WEAK, World, by_text, candidates_of, chat, fault, say
 from tests.pairs.scripted import PAIR_CURVE as CURVE

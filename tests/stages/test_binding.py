@@ -77,6 +77,6 @@ def test_a_worker_with_another_stage_is_refused() -> None:
     assert same.judge is not None
     assert same.judge.fingerprint == here.judge.fingerprint
     other = bind_stages(recipe, ModelPool(ScriptedEngine([], model="other")))
-    with pytest.raises(EngineError, match="not the run's") as raised:
+    with pytest.raises(EngineError, match="differs from the run's") as raised:
         other.of(StageName.JUDGE, here.judge.fingerprint)
     assert here.judge.fingerprint in str(raised.value)

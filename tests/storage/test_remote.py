@@ -346,7 +346,7 @@ def test_a_list_of_files_that_leads_elsewhere_is_refused(url: str, tmp_path: Pat
     fs.makedirs(root, exist_ok=True)
     listed = {"format": RUN_FORMAT, "generation": "x", "files": {"../../elsewhere": "0"}}
     fs.pipe_file(f"{root}/.sync.json", orjson.dumps(listed))
-    with pytest.raises(CurateError, match="outside of the run folder"), open_run_folder(url):
+    with pytest.raises(CurateError, match="outside the run folder"), open_run_folder(url):
         pass
 
 

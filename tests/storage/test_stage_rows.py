@@ -108,7 +108,7 @@ def put(folder: Path, key: str, record: bytes, *, is_flipped: bool = False) -> N
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize(
     ("record", "is_flipped", "said"),
-    [(b'{"x":1}', True, "1 rows do not fit their checksums"), (b"{", False, "row b")],
+    [(b'{"x":1}', True, "1 rows do not match their checksums"), (b"{", False, "row b")],
 )
 def test_a_damaged_row_is_owed_again_and_named(
     tmp_path: Path, record: bytes, is_flipped: bool, said: str, is_compacted: bool

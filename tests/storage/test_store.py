@@ -259,7 +259,7 @@ async def test_everybody_who_put_in_that_round_hears_of_a_full_disk(tmp_path: Pa
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "s.sqlite"
     path.write_bytes(content)
-    with pytest.raises(CurateError, match="damaged or is another kind"):
+    with pytest.raises(CurateError, match="damaged or another kind"):
         Store(path)
 
 
