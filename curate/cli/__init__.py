@@ -1,6 +1,6 @@
-"""The command line. The only place that prints and exits: a module holds a command, its options and what it prints.
+"""The command line, the only place that prints and exits. A module holds one command: its options and what it prints.
 
-What several print stands in `printing`, exit codes in `curate.run.exit_codes`.
+What several commands print is in `printing`, exit codes are in `curate.run.exit_codes`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ COMMANDS: dict[str, dict[Callable[..., None] | typer.Typer, tuple[str, ...]]] = 
         benchmark: ("benchmark labelled.jsonl --methods cosine,bertscore",),
     },
 }
-"""The commands by what they are for, each with examples, which its help shows."""
+"""The commands by purpose, each with the examples that its help shows."""
 
 
 def _name_of(command: Callable[..., None] | typer.Typer) -> str:
@@ -96,8 +96,8 @@ def _name_of(command: Callable[..., None] | typer.Typer) -> str:
 
 
 def make_app(only: str | None = None) -> typer.Typer:
-    """The commands, or one of them where that is all that is asked for: building all of them takes longer than most run."""
-    made = typer.Typer(
+    """Build the app with all commands, or with `only` one: building all takes longer than most commands run."""
+    built = typer.Typer(
         name="curate",
         help="Turn raw multi-turn chat logs into audited training sets.",
         epilog="curate --install-completion lets your shell complete commands, options and paths.",
@@ -110,7 +110,7 @@ def make_app(only: str | None = None) -> typer.Typer:
             name = _name_of(command)
             if only not in (None, name):
                 continue
-            given: dict[str, Any] = {
+            settings: dict[str, Any] = {
                 "name": name,
                 "rich_help_panel": panel,
                 "epilog": "\n\n".join(
@@ -118,11 +118,11 @@ def make_app(only: str | None = None) -> typer.Typer:
                 ),
             }
             if isinstance(command, typer.Typer):
-                made.add_typer(command, **given)
+                built.add_typer(command, **settings)
             else:
-                made.command(**given)(command)
-    made.callback(invoke_without_command=True)(_root)
-    return made
+                built.command(**settings)(command)
+    built.callback(invoke_without_command=True)(_root)
+    return built
 
 
 def _root(
@@ -142,10 +142,10 @@ app = make_app()
 
 
 def main() -> None:
-    """Entry point: expected errors without a traceback, exit codes as in `curate.run.exit_codes`."""
+    """Run the command line: expected errors without a traceback, exit codes as in `curate.run.exit_codes`."""
     end_as_by_ctrl_c()
     try:
-        make_app(_asked_for(sys.argv[1:]))()
+        make_app(_command_in(sys.argv[1:]))()
     except SystemExit as ended:
         if ended.code == exit_codes.INTERRUPTED:
             ERR.print(f"interrupted; to start again:\n  {escape(command_line())}", soft_wrap=True)
@@ -156,19 +156,19 @@ def main() -> None:
     except CurateError as error:
         _fail(error, exit_codes.FAILED)
     except OSError as error:
-        # Whatever cannot be read or written has a name, and fixing it is the user's.
-        said = "a file or folder cannot be read or written"
+        # The error names the file or folder, and only the user can fix it.
+        problem = "a file or folder cannot be read or written"
         _fail(
-            CurateError(said, got=error, fix="fix its permissions or free some room"),
+            CurateError(problem, got=error, fix="fix its permissions or free some space"),
             exit_codes.FAILED,
         )
 
 
-def _asked_for(words: list[str]) -> str | None:
-    """The command that these words begin with; None where a shell wants words completed, or they begin with no command."""
+def _command_in(arguments: list[str]) -> str | None:
+    """Return the command that the arguments begin with; None if there is none, or a shell asks for completions."""
     names = {_name_of(command) for commands in COMMANDS.values() for command in commands}
-    is_command = bool(words) and words[0] in names and "_CURATE_COMPLETE" not in os.environ
-    return words[0] if is_command else None
+    is_command = bool(arguments) and arguments[0] in names and "_CURATE_COMPLETE" not in os.environ
+    return arguments[0] if is_command else None
 
 
 def _fail(error: CurateError, code: int) -> None:

@@ -1,4 +1,4 @@
-"""`curate agreement`: a run's scores held against labels of people."""
+"""`curate agreement`: compare a run's scores with people's labels."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def agreement(
         typer.Argument(
             metavar="[GOLD]",
             help="CSV, JSONL or Parquet of labels: id or content, dimension (or verdict, accept, adherence), "
-            "value; turn, rater and language where there are some. Rows of pair_id and better (chosen or "
-            "rejected) are of the run's pairs.",
+            "value; turn, rater and language are optional. Rows with pair_id and better (chosen or "
+            "rejected) label the run's pairs.",
         ),
     ] = None,
     scale: Scales = None,
@@ -47,15 +47,15 @@ def agreement(
     raters: Annotated[
         str,
         typer.Option(
-            help="What the raters are, for the test whether the judge could stand for one: 'experts', "
-            "'skilled' or 'crowd'."
+            help="Who the raters are: 'experts', 'skilled' or 'crowd'; for the test of whether the judge could "
+            "replace one of them."
         ),
     ] = "skilled",
     hold_out: Annotated[
         float,
         typer.Option(
-            help="Leave out this share of the labelled dialogues, always the same ones: what prompts are "
-            "chosen by may not certify. `curate certify --hold-out` then goes by those left out.",
+            help="Leave out this share of the labelled dialogues, always the same ones: labels that prompts were "
+            "chosen by cannot certify, and `curate certify --hold-out` uses those left out.",
         ),
     ] = 0.0,
     details: Annotated[
@@ -66,35 +66,36 @@ def agreement(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a run's scores against people's labels: agreement with intervals, what may be filtered by, true shares.
+    """Compare a run's scores with people's labels: agreement with intervals, scores fit to filter by, true shares.
 
-    No model calls. The report is kept in the run folder; its sentence stands in `show`, manifest and card.
+    No model calls. The report is kept in the run folder; `show`, the manifest and the card repeat its sentence.
     """
     from curate.run.agreement import measure_agreement
     from curate.run.drawn_labels import given_labels
     from curate.trust.gold import parse_scales
 
-    given = given_labels(run, gold, dimension, label)
-    made = measure_agreement(
-        run, given, scales=parse_scales(scale or ()), raters=raters, hold_out=hold_out
+    labels = given_labels(run, gold, dimension, label)
+    measured = measure_agreement(
+        run, labels, scales=parse_scales(scale or ()), raters=raters, hold_out=hold_out
     )
+    report = measured.report
     if as_json:
-        print_json(made.report.model_dump(mode="json"))
+        print_json(report.model_dump(mode="json"))
         return
-    show_agreement(OUT, made.report, details=details)
-    for name, why in made.report.not_measured.items():
-        OUT.print(f"[yellow]not measured:[/yellow] {name}: {escape(why)}", soft_wrap=True)
-    show_assumed_scales(made.report.assumed_scales)
-    show_unused(made.unused, made.report.rows)
-    OUT.print(escape(made.report.sentence), soft_wrap=True)
-    if advice := " ".join(_steps(made.report)):
+    show_agreement(OUT, report, details=details)
+    for name, reason in report.not_measured.items():
+        OUT.print(f"[yellow]not measured:[/yellow] {name}: {escape(reason)}", soft_wrap=True)
+    show_assumed_scales(report.assumed_scales)
+    show_unused(measured.unused, report.rows)
+    OUT.print(escape(report.sentence), soft_wrap=True)
+    if advice := " ".join(_advice(report)):
         OUT.print(advice, soft_wrap=True)
 
 
 def show_agreement(console: Console, report: Agreement, *, details: bool = False) -> None:
-    """The figures of a report as tables that fit 80 columns, without its sentence."""
+    """Print the figures of a report as tables that fit 80 columns, without its sentence."""
     console.print(
-        f"against {plural(report.rows, 'label')} of {escape(report.gold)}; a figure and its 95 % interval over dialogues"
+        f"compared with {plural(report.rows, 'label')} of {escape(report.gold)}; figures with 95 % intervals over dialogues"
     )
     console.print(_gate_table(report.dimensions))
     console.print()
@@ -144,31 +145,31 @@ def _figure_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
     return table
 
 
-def figure(held: Figure, *, tight: bool = False) -> str:
-    """A figure with its interval, as `with_interval`."""
-    return with_interval(held.value, held.interval, tight=tight)
+def figure(value: Figure, *, tight: bool = False) -> str:
+    """Return a figure with its interval, as `with_interval` does."""
+    return with_interval(value.value, value.interval, tight=tight)
 
 
-def _percent(held: Figure) -> str:
-    """A share in per cent with its interval: `63% 55:72`."""
-    if held.value is None:
+def _percent(share: Figure) -> str:
+    """Return a share in per cent with its interval: `63% 55:72`."""
+    if share.value is None:
         return ""
     ends = (
         ""
-        if held.interval is None
-        else " {:.0f}:{:.0f}".format(*(100 * end for end in held.interval))
+        if share.interval is None
+        else " {:.0f}:{:.0f}".format(*(100 * end for end in share.interval))
     )
-    return f"{held.value:.0%}{ends}"
+    return f"{share.value:.0%}{ends}"
 
 
 def _alternative(held: DimensionAgreement) -> str:
     test = held.alternative
     assert test is not None
-    won = sum(rater.judge_wins for rater in test.raters)
+    wins = sum(rater.judge_wins for rater in test.raters)
     can = "could" if test.passed else "could not"
     return (
-        f"the judge {can} stand for one of the people: it is as near to the others as {won} of {len(test.raters)} "
-        f"of them (alternative annotator test, epsilon {test.epsilon:g}){_among_people(held)}"
+        f"the judge {can} replace one of the people: it agrees with the others as well as {wins} of {len(test.raters)} "
+        f"of them do (alternative annotator test, epsilon {test.epsilon:g}){_among_people(held)}"
     )
 
 
@@ -225,26 +226,27 @@ def _confusion(names: tuple[str, ...], counts: tuple[tuple[int, ...], ...]) -> T
     return table
 
 
-def _steps(report: Agreement) -> Iterator[str]:
-    """What to do about the dimensions that are not for use."""
+def _advice(report: Agreement) -> Iterator[str]:
+    """Yield what to do about the dimensions that are not fit for use."""
     failing = {name: held for name, held in report.dimensions.items() if held.gate.state == "fail"}
     if any(
         held.mapped and held.mapped.kappa.interval and held.levels.kappa.value is not None
         and held.mapped.kappa.interval[0] > max(0.0, held.levels.kappa.value)
         for held in report.dimensions.values()
     ):  # fmt: skip
-        yield "`curate calibrate` with these labels makes levels that agree better (column `if calibrated`)."
+        yield "`curate calibrate` with these labels gives levels that agree better (column `if calibrated`)."
     good = report.dimensions.get("good")
     if good is not None and good.spearman.value is not None and good.dialogues > 2:
         least = (good.dialogues - 2) ** -0.5
         if abs(good.spearman.value) <= least:
-            # prediction-powered inference saves nothing there (Angelopoulos et al., arXiv 2311.01453)
+            # Prediction-powered inference saves nothing there (Angelopoulos et al., arXiv 2311.01453).
             yield (
-                f"For the share of good dialogues this judge saves no labels: it follows people's decisions with a correlation "
-                f"of {short(good.spearman.value)}, and {plural(good.dialogues, 'dialogue')} need more than {short(least)}."
+                f"For the share of good dialogues this judge saves no labels: its correlation with people's decisions is "
+                f"{short(good.spearman.value)}, and with {plural(good.dialogues, 'dialogue')} it would have to be above "
+                f"{short(least)}."
             )
     if failing:
         yield (
-            "Where agreement is low, first look whether the labelling guide and the rubric mean the same: read the "
+            "Where agreement is low, first check that the labelling guide and the rubric mean the same: read the "
             "dialogues on which they differ most."
         )

@@ -1,4 +1,4 @@
-"""`curate audit`: what is wrong with a run, seen without labels."""
+"""`curate audit`: find what is wrong with a run, without labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 _STYLES = {"warn": "yellow", "pass": "", "not_enough_data": "dim"}
-_ENDING = "A check that passes found no sign of a fault. Whether the judge is right only people's labels can show."
+_ENDING = "A check that passes found no sign of a fault; only people's labels can show whether the judge is right."
 
 
 def audit(
@@ -31,11 +31,11 @@ def audit(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Judge this share of the dialogues a second time, as 0.05. Costs calls.",
+            help="Judge this share of the dialogues a second time, e.g. 0.05. Makes model calls.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --again: say what it would cost, and stop.")
+        bool, typer.Option("--dry-run", help="With --again: print what it would cost, and stop.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +45,7 @@ def audit(
 
     if dry_run and again is None:
         raise UsageError(
-            "an audit asks no model, so there is nothing to estimate",
+            "an audit without --again makes no model calls, so there is nothing to estimate",
             got="--dry-run",
             expected="--dry-run with --again SHARE",
         )
@@ -73,7 +73,7 @@ def audit(
 
 
 def show_audit(console: Console, report: AuditReport) -> None:
-    """A table of the figures, then what each warning means and whom to look at, then the sentence."""
+    """Print a table of the figures, what each warning means and which dialogues to read, and the sentence."""
     table = number_table("check", "figure", "95 %", "limit", "n", "", texts=("",))
     part = ""
     for check in report.checks:
@@ -97,7 +97,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
     if report.weakest_fifths:
         shares = " ".join(f"{share:.2f}" for share in report.weakest_fifths)
         console.print(
-            f"weakest turns by fifth of the dialogue: {shares} (0.20 each if place said nothing)"
+            f"weakest turns by fifth of the dialogue: {shares} (0.20 each if position had no effect)"
         )
     for check in report.checks:
         if check.status == "warn":
@@ -105,7 +105,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
                 f"[yellow]warn[/yellow] {check.part}, {escape(check.name)}: {escape(check.detail)}."
                 f"{escape(_named(check))}"
             )
-    _show_idle(console, report.checks)
+    _show_not_checked(console, report.checks)
     console.print(f"\n{escape(report.sentence)}")
 
 
@@ -114,12 +114,12 @@ def _named(check: AuditCheck) -> str:
     return f" Look at {', '.join(check.ids[:_NAMED])}{more}" if check.ids else ""
 
 
-def _show_idle(console: Console, checks: Sequence[AuditCheck]) -> None:
-    """List what could not be looked at, those with one reason in one line."""
+def _show_not_checked(console: Console, checks: Sequence[AuditCheck]) -> None:
+    """Print the checks that could not be made, one line for each reason."""
     reasons: dict[str, list[str]] = {}
     for check in checks:
         if check.status in ("not_run", "not_enough_data"):
             reasons.setdefault(check.detail, []).append(f"{check.part} ({check.name})")
     for reason, names in reasons.items():
         which = names[0] if len(names) == 1 else f"{plural(len(names), 'check')}, {names[0]} first"
-        console.print(f"[dim]not looked at: {escape(which)}: {escape(reason)}[/dim]")
+        console.print(f"[dim]not checked: {escape(which)}: {escape(reason)}[/dim]")

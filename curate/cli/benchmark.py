@@ -1,4 +1,4 @@
-"""`curate benchmark`: role adherence methods on labelled turns, beside baselines that understand nothing."""
+"""`curate benchmark`: measure role adherence methods on labelled turns, beside trivial baselines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ _HEADING = 12
 def benchmark(
     source: Annotated[str, typer.Argument(metavar="FILE", help="Labelled turns, in any shape.")],
     methods: Annotated[
-        str | None, typer.Option(help=r"As cosine,knn\[k=2],llm_judge; the usual ones by default.")
+        str | None,
+        typer.Option(help=r"E.g. cosine,knn\[k=2],llm_judge (default: the usual ones)."),
     ] = None,
     conditions: Annotated[
-        str | None, typer.Option(help="Numbers of first rows, as 15,50,150 (default 15,50,all).")
+        str | None,
+        typer.Option(help="How many first rows, e.g. 15,50,150 (default 15,50,all)."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables.md, results.csv, scores, plots, replies.")
@@ -34,7 +36,7 @@ def benchmark(
         list[Path] | None, typer.Option(help="Scores made elsewhere (JSON). Repeatable.")
     ] = None,
     judge: Annotated[
-        Path | None, typer.Option(help="Recipe whose judge and adherence section are taken.")
+        Path | None, typer.Option(help="Recipe to take the judge and the adherence section from.")
     ] = None,
     set_: Overrides = None,
     encoder: Annotated[
@@ -42,11 +44,12 @@ def benchmark(
     ] = None,
     label: Annotated[str, typer.Option(help="Label that says what a turn is.")] = "label",
     adherent: Annotated[
-        str, typer.Option(help="Its value for a turn that keeps its role.")
+        str, typer.Option(help="The label's value for a turn that keeps its role.")
     ] = "adherent",
     shape: Annotated[str, typer.Option(help="Name the shape instead of detecting it.")] = "auto",
     threshold: Annotated[
-        float | None, typer.Option(help="Give F1 and kappa of continuous methods at this score.")
+        float | None,
+        typer.Option(help="Score from which a continuous method says adherent, for F1 and kappa."),
     ] = None,
     block: Annotated[
         int, typer.Option(min=2, help="Rows of a block, for the baseline 'position'.")
@@ -54,7 +57,7 @@ def benchmark(
     no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure role adherence methods on labelled turns, beside baselines that understand nothing."""
+    """Measure role adherence methods on labelled turns, beside trivial baselines."""
     from curate.benchmark.benchmark_run import Options, run_benchmark
     from curate.benchmark.labelled_turns import read_turns
     from curate.benchmark.methods import load_settings, parse_conditions
@@ -91,14 +94,14 @@ def benchmark(
     if out is not None:
         prepare_folder(out)
     with resumable(), RunProgress(ERR) as progress:
-        found = run_benchmark(turns, options, progress)
-    written = [] if out is None else [*write_benchmark(found, out, Path(source).name)]
+        result = run_benchmark(turns, options, progress)
+    written = [] if out is None else [*write_benchmark(result, out, Path(source).name)]
     if out is not None and is_drawn:
-        written += write_plots(found, out)
+        written += write_plots(result, out)
     if as_json:
-        print_json(_described(found) | {"written": [str(path) for path in written]})
+        print_json(_as_dict(result) | {"written": [str(path) for path in written]})
         return
-    _show(OUT, found)
+    _show(OUT, result)
     if out is None:
         OUT.print("nothing was written; --out DIR keeps tables, scores and plots")
         return
@@ -106,32 +109,32 @@ def benchmark(
     OUT.print("  " + ", ".join(path.name for path in written))
 
 
-def _described(found: Benchmark) -> dict[str, Any]:
-    """What `--json` says: the tables that are printed, as they stand in tables.md."""
+def _as_dict(result: Benchmark) -> dict[str, Any]:
+    """Return the object of `--json`: the printed tables, as in tables.md."""
     from curate.benchmark.paper_tables import tables_of
 
     return {
         "tables": [
             {name: getattr(table, name) for name in ("title", "columns", "rows", "note")}
-            for table in tables_of(found)
+            for table in tables_of(result)
         ],
-        "not_run": found.not_run,
-        "warnings": found.warnings,
+        "not_run": result.not_run,
+        "warnings": result.warnings,
     }
 
 
-def _show(console: Console, found: Benchmark) -> None:
+def _show(console: Console, result: Benchmark) -> None:
     from curate.benchmark.output import by_reason, origin, summary
     from curate.benchmark.paper_tables import tables_of
 
-    console.print(f"[bold]benchmark[/bold]: {escape(summary(found))}")
-    for scores in found.full.methods:
+    console.print(f"[bold]benchmark[/bold]: {escape(summary(result))}")
+    for scores in result.full.methods:
         console.print(f"  {escape(scores.name)}: {escape(origin(scores))}")
-    for why, names in by_reason(found.not_run).items():
-        console.print(f"  [yellow]{escape(', '.join(names))}: not run.[/yellow] {escape(why)}")
-    for warning in found.warnings:
+    for reason, names in by_reason(result.not_run).items():
+        console.print(f"  [yellow]{escape(', '.join(names))}: not run.[/yellow] {escape(reason)}")
+    for warning in result.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    for table in tables_of(found):
+    for table in tables_of(result):
         console.print()
         console.print(f"[bold]{escape(table.title)}[/bold]")
         console.print(_grid(table))

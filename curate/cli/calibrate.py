@@ -1,4 +1,4 @@
-"""`curate calibrate`: makes levels and probabilities of one judge's scores, by labels of people."""
+"""`curate calibrate`: fit levels and probabilities to people's labels, for one judge's scores."""
 
 from __future__ import annotations
 
@@ -35,110 +35,108 @@ def calibrate(
         typer.Argument(
             metavar="[GOLD]",
             help="CSV, JSONL or Parquet of labels: id or content, dimension (or verdict, accept, adherence), "
-            "value; turn and rater where there are some. With --pairs: prompt, chosen, rejected for a recipe's "
-            "judge to be asked about, or pair_id and better (chosen or rejected) of a run.",
+            "value; turn and rater are optional. With --pairs: prompt, chosen and rejected, which a recipe's judge "
+            "compares, or pair_id and better (chosen or rejected) of a run's pairs.",
         ),
     ] = None,
     scale: Scales = None,
     shares: Annotated[
         str | None,
         typer.Option(
-            help="Without labels: expected shares of levels, as '1: .02, 2: .05, 3: .2, 4: .4, 5: .33' (all "
+            help="Without labels: expected shares of levels, e.g. '1: .02, 2: .05, 3: .2, 4: .4, 5: .33' (all "
             "dimensions but safety) or 'helpfulness: {1: .02, ...}'."
         ),
     ] = None,
     dimension: Annotated[
         str | None,
-        typer.Option(help="Dimension (or verdict, accept) that --label of the data is about."),
+        typer.Option(help="Dimension (or verdict, accept) that the data's --label rates."),
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(help="Labelled source, in any shape; the run's own dialogues by default."),
+        typer.Option(help="Labelled source, in any shape (default: the run's own dialogues)."),
     ] = None,
-    label: Annotated[
-        str, typer.Option(help="Label in the data that says what a turn is.")
-    ] = "label",
+    label: Annotated[str, typer.Option(help="Name of the label in the data.")] = "label",
     adherent: Annotated[
-        str, typer.Option(help="Its value for a turn that keeps its role.")
+        str, typer.Option(help="The label's value for a turn that keeps its role.")
     ] = "adherent",
     method: Annotated[
-        Literal["platt", "isotonic"], typer.Option(help="Curve of role adherence.")
+        Literal["platt", "isotonic"], typer.Option(help="Kind of curve for role adherence.")
     ] = "platt",
-    shape: Annotated[str, typer.Option(help="Name the labels' shape.")] = "auto",
+    shape: Annotated[
+        str, typer.Option(help="Shape of --labels, instead of detecting it.")
+    ] = "auto",
     hold_out: Annotated[
         float,
         typer.Option(
-            help="Share of GOLD's dialogues, always the same ones, not to fit to: `curate certify` may use them. Those of "
-            "a draw made to certify are never fitted to."
+            help="Do not fit to this share of GOLD's dialogues, always the same ones, so that `curate certify` can use "
+            "them. Dialogues drawn to certify are never fitted to."
         ),
     ] = 0.0,
     twins: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Fit the curve that decides about pairs instead, to so many planted flaws in a recipe's dialogues.",
+            help="Fit the curve that decides about pairs instead, to this many flaws planted in a recipe's dialogues.",
         ),
     ] = None,
     pairs: Annotated[
         bool,
         typer.Option(
             "--pairs",
-            help="The same, to labelled pairs: those of GOLD, else the natural pairs that a run verified.",
+            help="Fit that curve to labelled pairs: those of GOLD, else the natural pairs that a run verified.",
         ),
     ] = False,
     precision: Annotated[
         float,
         typer.Option(
-            help="Share of truly better pairs among those that pass, above 0.5; for --twins, --pairs."
+            help="With --twins or --pairs: share of the pairs that pass whose chosen side is truly better, above 0.5."
         ),
     ] = 0.9,
     cascade: Annotated[
         bool,
         typer.Option(
             "--cascade",
-            help="Fit the doubt above which a cascade asks its second judge instead, to the run's dialogues that both "
-            "scored: against the second judge, or with GOLD against labels of verdict or accept.",
+            help="Fit a cascade's threshold instead: the doubt above which it asks the second judge. Fitted to the run's "
+            "dialogues that both judges scored: to the second judge, or with GOLD to labels of verdict or accept.",
         ),
     ] = False,
     lost: Annotated[
         float,
-        typer.Option(help="With --cascade: largest share of all dialogues that may be lost by it."),
+        typer.Option(help="With --cascade: largest share of all dialogues that it may lose."),
     ] = 0.1,
     confidence: Annotated[
-        float, typer.Option(help="With --cascade: confidence that no more are.")
+        float, typer.Option(help="With --cascade: confidence that it loses no more.")
     ] = 0.9,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="With a recipe: say what it would cost, without a model call."
-        ),
+        typer.Option("--dry-run", help="With a recipe: print what it would cost; no model calls."),
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File to write (default calibration.json, of pairs pair-curve.json, of a cascade cascade.json)."
+            help="File to write (default calibration.json, for pairs pair-curve.json, for a cascade cascade.json)."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit levels, p_good and role adherence to people's labels, for the judge that scored and no other.
 
-    Without GOLD, --dimension or --shares: role adherence, by labels in the data. What the file at --out holds of
-    the same judge and is not fitted now is kept. With --twins or --pairs: the curve that decides about pairs.
-    With --cascade: when the second judge of a cascade is asked.
+    Without GOLD, --dimension or --shares: role adherence, by labels in the data. If the file at --out is of the same
+    judge, its parts that are not fitted now are kept. With --twins or --pairs: the curve that decides about pairs.
+    With --cascade: when a cascade asks its second judge.
     """
     if cascade:
         if twins is not None or pairs or shares is not None or dimension is not None:
             raise UsageError(
                 "--cascade fits a threshold and nothing else",
-                got="other options",
+                got="--cascade with --twins, --pairs, --shares or --dimension",
                 expected="RUN, GOLD where there is one, --lost, --confidence, --out and --json",
             )
-        _of_cascade(scores, gold, lost, confidence, out or Path("cascade.json"), as_json)
+        _fit_cascade(scores, gold, lost, confidence, out or Path("cascade.json"), as_json)
         return
     if twins is not None or pairs:
         out = out or Path("pair-curve.json")
-        _of_pairs(scores, gold, twins, pairs, precision, out, dry_run, as_json)
+        _fit_pair_curve(scores, gold, twins, pairs, precision, out, dry_run, as_json)
         return
     out = out or Path("calibration.json")
     from curate.recipe import parse_source
@@ -156,43 +154,52 @@ def calibrate(
     from curate.storage.whole_files import write_record
     from curate.trust.gold import labels_in_data, parse_scales, read_gold
 
-    if not 0 <= hold_out < 1 or (hold_out and gold is None):
-        raise UsageError(
-            "--hold-out is a share of GOLD",
-            got=hold_out if gold is not None else f"{hold_out} and no GOLD",
-            expected="0 or more and below 1",
-        )
-    if sum(given is not None for given in (gold, shares, dimension)) > 1:
-        raise UsageError(
-            "labels of several origins at once",
-            expected="one of GOLD, --dimension and --shares",
-            fix="run the command once for each: what is in --out is kept",
-        )
+    _check_origin(gold, shares, dimension, hold_out)
     source = None if labels is None else parse_source({"path": labels, "shape": shape})
     if shares is not None:
-        found = Fitted(calibrate_with_shares(scores, _shares(shares)))
+        fitted = Fitted(calibrate_with_shares(scores, _parse_shares(shares)))
     elif gold is not None or dimension is not None:
         if gold is not None:
             rows = read_gold(gold)
         else:
             rows = labels_in_data(labelled_dialogues(scores, source), label, dimension or "")
         scales = parse_scales(scale or ())
-        found = calibrate_with_gold(scores, rows, scales=scales, method=method, hold_out=hold_out)
+        fitted = calibrate_with_gold(scores, rows, scales=scales, method=method, hold_out=hold_out)
     else:
-        where = Labels(label, adherent)
-        made = calibrate_run(scores, source, labels=where, method=method)
-        labelled = labelled_in_data(scores, source, where)
-        found = Fitted(Calibration(kind="calibration", adherence=made, labelled=labelled))
-    whole, kept = merged(found.calibration, out)
+        turn_labels = Labels(label, adherent)
+        adherence = calibrate_run(scores, source, labels=turn_labels, method=method)
+        labelled = labelled_in_data(scores, source, turn_labels)
+        fitted = Fitted(Calibration(kind="calibration", adherence=adherence, labelled=labelled))
+    whole, kept_parts = merged(fitted.calibration, out)
     write_record(out, whole)
     if as_json:
-        told = {"rows": found.rows, "unused": found.unused.counts, "not_fitted": found.not_fitted}
-        print_json(whole.model_dump(mode="json") | told)
+        print_json(
+            whole.model_dump(mode="json")
+            | {"rows": fitted.rows, "unused": fitted.unused.counts, "not_fitted": fitted.not_fitted}
+        )
         return
-    _show(found, whole, kept, out)
+    _show(fitted, whole, kept_parts, out)
 
 
-def _of_pairs(
+def _check_origin(
+    gold: Path | None, shares: str | None, dimension: str | None, hold_out: float
+) -> None:
+    """Raise UsageError if labels have several origins, or --hold-out is no share of GOLD."""
+    if not 0 <= hold_out < 1 or (hold_out and gold is None):
+        raise UsageError(
+            "--hold-out is a share of GOLD",
+            got=hold_out if gold is not None else f"{hold_out} and no GOLD",
+            expected="0 or more and below 1",
+        )
+    if sum(origin is not None for origin in (gold, shares, dimension)) > 1:
+        raise UsageError(
+            "labels of several origins at once",
+            expected="one of GOLD, --dimension and --shares",
+            fix="run the command once for each: what is in --out is kept",
+        )
+
+
+def _fit_pair_curve(
     place: Path,
     gold: Path | None,
     twins: int | None,
@@ -213,8 +220,8 @@ def _of_pairs(
         )
     if not 0.5 < precision < 1:
         raise UsageError("--precision is a share", got=precision, expected="above 0.5 and below 1")
-    known = gold if twins is None else twins
-    if known is None or (gold is not None and place.is_dir()):
+    pair_source = gold if twins is None else twins
+    if pair_source is None or (gold is not None and place.is_dir()):
         if dry_run:
             raise UsageError(
                 "the pairs of a run are read without model calls",
@@ -224,11 +231,11 @@ def _of_pairs(
         calibrate_by_run(place, gold, precision=precision, out=out, as_json=as_json)
         return
     calibrate_by_asking(
-        place, known, precision=precision, out=out, dry_run=dry_run, as_json=as_json
+        place, pair_source, precision=precision, out=out, dry_run=dry_run, as_json=as_json
     )
 
 
-def _of_cascade(
+def _fit_cascade(
     run: Path, gold: Path | None, lost: float, confidence: float, out: Path, as_json: bool
 ) -> None:
     from curate.run.cascade_fit import fit_cascade
@@ -241,61 +248,64 @@ def _of_cascade(
         return
     show_unused(unused)
     OUT.print(escape(fit.sentence))
-    OUT.print(
-        f"wrote {escape(str(out))}: name it in the recipe as models.judge.fit", soft_wrap=True
-    )
+    OUT.print(f"written: {escape(str(out))}; a recipe names it as models.judge.fit", soft_wrap=True)
 
 
-def _shares(text: str) -> dict[str, dict[int, float]]:
+def _parse_shares(text: str) -> dict[str, dict[int, float]]:
+    """Return the share of each level by dimension; `*` stands for all dimensions but safety.
+
+    Raises:
+        UsageError: the text is neither shares by level nor by dimension and level.
+    """
     import yaml
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        given = yaml.safe_load("{" + text + "}")
-        if isinstance(given, dict) and not any(isinstance(held, dict) for held in given.values()):
-            given = {"*": given}
-        return TypeAdapter(dict[str, dict[int, float]]).validate_python(given)
+        shares = yaml.safe_load("{" + text + "}")
+        if isinstance(shares, dict) and not any(isinstance(x, dict) for x in shares.values()):
+            shares = {"*": shares}
+        return TypeAdapter(dict[str, dict[int, float]]).validate_python(shares)
     except (yaml.YAMLError, ValidationError) as error:
         raise UsageError(
             "--shares cannot be read",
             got=text,
-            expected="shares by level, as '1: .02, 2: .05, 3: .2, 4: .4, 5: .33', or by dimension and level",
+            expected="shares by level, e.g. '1: .02, 2: .05, 3: .2, 4: .4, 5: .33', or by dimension and level",
         ) from error
 
 
-def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> None:
+def _show(fitted: Fitted, whole: Calibration, kept_parts: Sequence[str], out: Path) -> None:
     from curate.records.readings import METRIC
 
-    made = found.calibration
-    if made.identity is not None:
-        judge = made.identity
+    new = fitted.calibration
+    if new.identity is not None:
+        judge = new.identity
         OUT.print(
             f"{escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
         )
-    if made.metrics is not None:
-        judge = made.metrics.identity
+    if new.metrics is not None:
+        judge = new.metrics.identity
         OUT.print(
             f"metrics: {escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
         )
-    levels = made.levels | {
-        METRIC + name: cuts for name, cuts in (made.metrics.levels if made.metrics else {}).items()
+    levels = new.levels | {
+        METRIC + name: cuts for name, cuts in (new.metrics.levels if new.metrics else {}).items()
     }
     if levels:
         OUT.print(_level_table(levels))
-    if made.metrics is not None and made.metrics.weights is not None:
-        _show_weights(made.metrics.weights)
-    if made.good is not None:
-        _show_good(made.good)
-    if made.adherence is not None:
-        _show_adherence(made.adherence)
-    for name, why in found.not_fitted.items():
-        OUT.print(f"[yellow]not fitted:[/yellow] {name}: {escape(why)}", soft_wrap=True)
-    show_assumed_scales(found.assumed_scales)
-    show_unused(found.unused, found.rows)
-    if kept:
-        OUT.print(f"kept from {escape(str(out))}: {', '.join(kept)}", soft_wrap=True)
-    if said := _verdict(levels):
-        OUT.print(said, soft_wrap=True)
+    if new.metrics is not None and new.metrics.weights is not None:
+        _show_weights(new.metrics.weights)
+    if new.good is not None:
+        _show_good(new.good)
+    if new.adherence is not None:
+        _show_adherence(new.adherence)
+    for name, reason in fitted.not_fitted.items():
+        OUT.print(f"[yellow]not fitted:[/yellow] {name}: {escape(reason)}", soft_wrap=True)
+    show_assumed_scales(fitted.assumed_scales)
+    show_unused(fitted.unused, fitted.rows)
+    if kept_parts:
+        OUT.print(f"kept from {escape(str(out))}: {', '.join(kept_parts)}", soft_wrap=True)
+    if sentence := _agreement_sentence(levels):
+        OUT.print(sentence, soft_wrap=True)
     keys = []
     if whole.identity is not None:
         keys.append(f"`judge: {{calibration: {escape(str(out))}}}`")
@@ -329,8 +339,8 @@ def _level_table(levels: dict[str, CutPoints]) -> Table:
     return table
 
 
-def _verdict(levels: dict[str, CutPoints]) -> str:
-    """One plain sentence on what the figures mean."""
+def _agreement_sentence(levels: dict[str, CutPoints]) -> str:
+    """Return a sentence on what the kappas after calibration mean; empty without levels."""
     from curate.trust.agreement import USABLE_KAPPA
 
     fitted = {name: cuts.after for name, cuts in levels.items() if cuts.labels}
@@ -346,38 +356,37 @@ def _verdict(levels: dict[str, CutPoints]) -> str:
         if kappa.interval is not None and kappa.interval[0] >= USABLE_KAPPA
     ]
     rest = [name for name in fitted if name not in good]
-    said = []
+    clauses = []
     if good:
-        said.append(f"agreement on {', '.join(good)} is above {USABLE_KAPPA} beyond doubt")
+        clauses.append(f"agreement on {', '.join(good)} is above {USABLE_KAPPA} beyond doubt")
     if rest:
-        said.append(
+        clauses.append(
             f"agreement on {', '.join(rest)} is not shown to be above {USABLE_KAPPA}: it is lower, or there are too few "
-            "labels to tell; where it is low, first look whether the labelling guide and the rubric mean the same"
+            "labels to tell; where it is low, first check that the labelling guide and the rubric mean the same"
         )
-    text = "; ".join(said)
+    text = "; ".join(clauses)
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _show_weights(found: MetricWeights) -> None:
-    """Fitted beside given weights, and a plain sentence on whether fitting was worth it."""
+def _show_weights(weights: MetricWeights) -> None:
+    """Print fitted beside given weights, and whether fitting was worth it."""
     table = number_table("weights", "given", "fitted")
-    for name, weight in found.given.items():
-        table.add_row(name, f"{weight:.3f}", f"{found.fitted[name]:.3f}")
+    for name, weight in weights.given.items():
+        table.add_row(name, f"{weight:.3f}", f"{weights.fitted[name]:.3f}")
     OUT.print(table)
-    if found.gain is not None and found.gain[0] > 0:
-        said = (
+    gain = weights.gain
+    if gain is not None and gain[0] > 0:
+        advice = (
             "the fitted weights tell good dialogues from others better: take them as metrics.choose"
         )
-    elif found.gain is not None and found.gain[1] < 0:
-        said = "the fitted weights tell good dialogues from others worse: keep those given"
+    elif gain is not None and gain[1] < 0:
+        advice = "the fitted weights tell good dialogues from others worse: keep those given"
     else:
-        said = "neither is better beyond doubt: keep those given"
-    ends = (
-        "" if found.gain is None else f" (difference {found.gain[0]:+.2f} to {found.gain[1]:+.2f})"
-    )
+        advice = "neither is better beyond doubt: keep those given"
+    ends = "" if gain is None else f" (difference {gain[0]:+.2f} to {gain[1]:+.2f})"
     OUT.print(
-        f"Overall score against {found.labels} labelled dialogues, {found.good} good: AUC {found.auc_given:.2f} by the "
-        f"given weights, {found.auc_fitted:.2f} by fitted ones, by cross-validation{ends}; {said}.",
+        f"Overall score against {weights.labels} labelled dialogues, {weights.good} good: AUC {weights.auc_given:.2f} by the "
+        f"given weights, {weights.auc_fitted:.2f} by fitted ones, by cross-validation{ends}; {advice}.",
         soft_wrap=True,
     )
 
@@ -393,20 +402,20 @@ def _show_good(good: GoodModel) -> None:
     )
 
 
-def _show_adherence(found: JudgeCalibration) -> None:
-    judge = found.identity
+def _show_adherence(fit: JudgeCalibration) -> None:
+    judge = fit.identity
     OUT.print(
-        f"{escape(judge.model or found.scoring_method)} ({judge.engine}), {found.scoring_method}, "
-        f"{found.definition}: {found.turns} labelled turns, {found.adherent} adherent, "
-        f"of {plural(found.groups, 'dialogue')}"
+        f"{escape(judge.model or fit.scoring_method)} ({judge.engine}), {fit.scoring_method}, "
+        f"{fit.definition}: {fit.turns} labelled turns, {fit.adherent} adherent, "
+        f"of {plural(fit.groups, 'dialogue')}"
     )
     columns = ("by cross-validation", "Brier", "lower by", "ECE (10 bins)", "accuracy at 0.5")
     grid = number_table(*columns)
-    for name, figures in found.figures.items():
+    for name, figures in fit.figures.items():
         gain = figures.brier_gain
-        kept = " (stored)" if name == found.method else ""
+        stored = " (stored)" if name == fit.method else ""
         grid.add_row(
-            f"{name}{kept}",
+            f"{name}{stored}",
             f"{figures.brier:.3f}",
             "" if gain is None else f"{gain[0]:+.3f} to {gain[1]:+.3f}",
             f"{figures.ece:.3f}",
@@ -414,7 +423,7 @@ def _show_adherence(found: JudgeCalibration) -> None:
         )
     OUT.print(grid)
     OUT.print(
-        f"threshold of the raw score: {found.threshold:.4g}; accuracy at a threshold fitted without the "
-        f"turns it decides on: {found.figures['raw'].accuracy_at_threshold:.3f}",
+        f"threshold of the raw score: {fit.threshold:.4g}; accuracy at a threshold fitted without the "
+        f"turns it decides on: {fit.figures['raw'].accuracy_at_threshold:.3f}",
         soft_wrap=True,
     )

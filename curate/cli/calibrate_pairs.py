@@ -1,4 +1,4 @@
-"""How `curate calibrate` fits a judge's pair curve: by asking about twins or labelled pairs, or from a run's pairs."""
+"""`curate calibrate --twins` and `--pairs`: fit a judge's pair curve, by asking it or from a run's pairs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,23 @@ if TYPE_CHECKING:
     from curate.run.pair_curves import PairPlan
     from curate.trust.gold import Unused
 
-COARSE = "Twins prove coarse differences only: labelled pairs go before them"
+COARSE = "Twins show coarse differences only: prefer labelled pairs"
 
 
 def calibrate_by_asking(
-    recipe: Path, known: int | Path, *, precision: float, out: Path, dry_run: bool, as_json: bool
+    recipe: Path,
+    pair_source: int | Path,
+    *,
+    precision: float,
+    out: Path,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Say what it costs, ask a recipe's judge about so many twins or a file's pairs, write the curve."""
+    """Print what it costs, ask a recipe's judge, and write the curve; a dry run stops after the first.
+
+    Args:
+        pair_source: a number of twins, or a file of labelled pairs.
+    """
     from curate.recipe import load_recipe
     from curate.run.outputs import NATURAL_PAIRS, pair_file
     from curate.run.pair_curves import (
@@ -39,7 +49,9 @@ def calibrate_by_asking(
     loaded = load_recipe(recipe, without=curves)
     run = Path("runs") / loaded.name
     plan = (
-        plan_twins(loaded, known, run) if isinstance(known, int) else plan_labelled(loaded, known)
+        plan_twins(loaded, pair_source, run)
+        if isinstance(pair_source, int)
+        else plan_labelled(loaded, pair_source)
     )
     if dry_run and as_json:
         print_json(
@@ -80,7 +92,7 @@ def calibrate_by_asking(
 def calibrate_by_run(
     run: Path, gold: Path | None, *, precision: float, out: Path, as_json: bool
 ) -> None:
-    """Fit the curve to the pairs of a run that its judge compared, by labels of the data or of a file; no calls."""
+    """Fit the curve to the pairs that a run's judge compared, by labels of the data or of a file; no model calls."""
     from curate.run.pair_curves import fit_from_choices, fit_from_run
     from curate.storage.whole_files import write_record
     from curate.trust.gold import Unused
@@ -103,7 +115,7 @@ def _show_plan(plan: PairPlan) -> None:
     )
     show_unused(plan.unused)
     OUT.print(
-        f"asked of the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
+        f"to the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
         f"tokens (4 characters a token){cost}",
         soft_wrap=True,
     )
@@ -125,17 +137,17 @@ def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None
     precision = "-" if curve.reached_precision is None else f"{curve.reached_precision:.2f}"
     figures.add_row("AUC", f"{curve.auc:.2f}", _ends(curve.auc_interval))
     figures.add_row(
-        f"precision, {curve.precision:g} asked for", precision, _ends(curve.precision_interval)
+        f"precision (target {curve.precision:g})", precision, _ends(curve.precision_interval)
     )
     figures.add_row("recall", f"{curve.recall:.2f}", _ends(curve.recall_interval))
     OUT.print(figures)
-    kinds = number_table("kind", "pairs", "passed", "passed turned round")
+    kinds = number_table("kind", "pairs", "passed", "passed reversed")
     for name, of in curve.kinds.items():
         kinds.add_row(escape(name), str(of.pairs), str(of.accepted), str(of.accepted_wrong))
     OUT.print(kinds)
     OUT.print(
         f"log-odds that chosen is better: {curve.preference_weight:.3g} x preference + {curve.margin_weight:.3g} "
-        f"x margin; a pair passes from a probability of {curve.threshold:.3f} on",
+        f"x margin; a pair passes with a probability of {curve.threshold:.3f} or more",
         soft_wrap=True,
     )
     if curve.fitted_on == "twins":

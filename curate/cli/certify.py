@@ -1,8 +1,9 @@
-"""`curate certify`: what people's labels prove of a set of a run, or how many it will take."""
+"""`curate certify`: certify a set of a run by people's labels, or plan how many labels that takes."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
 RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07)
 POWERS = (0.8, 0.9)
 ANY_SIZE = 20_000
-"""Members of a set that is not named, for an audit that may stop."""
+"""Size assumed for a set when no run is named, for an audit that may stop at any time."""
 
 
 def certify(
     run: Annotated[
-        Path | None, typer.Argument(metavar="RUN", help="Run folder; with --plan not needed.")
+        Path | None, typer.Argument(metavar="RUN", help="Run folder; optional with --plan.")
     ] = None,
     gold: Annotated[
         Path | None,
         typer.Argument(
             metavar="GOLD",
             help="Labels: the file of `curate sample`, filled in, or CSV, JSONL or Parquet with id or content, "
-            "value, and where needed dimension, turn, rater; of pairs pair_id and better.",
+            "value, and if needed dimension, turn, rater; for pairs pair_id and better.",
         ),
     ] = None,
     dimension: DataDimension = None,
@@ -45,52 +46,57 @@ def certify(
     bad: Annotated[
         str | None,
         typer.Option(
-            help="What is bad: a condition over the labels' dimensions, as 'human < 3', or a label, as poor. By "
-            "default what reviewers reject (accept, verdict), of pairs those whose rejected side people prefer."
+            help="What is bad: a condition over the labels' dimensions, e.g. 'human < 3', or a label, e.g. poor "
+            "(default: what reviewers reject by accept or verdict; pairs whose rejected side people prefer)."
         ),
     ] = None,
-    risk: Annotated[float, typer.Option(help="Share of bad ones that may be borne.")] = 0.1,
+    risk: Annotated[float, typer.Option(help="Largest acceptable share of bad ones.")] = 0.1,
     confidence: Annotated[
-        float, typer.Option(help="How sure the certificate is to be, above 0.5 and below 1.")
+        float, typer.Option(help="Confidence of the certificate, above 0.5 and below 1.")
     ] = 0.9,
     of: Of = None,
     column: Annotated[
         str | None,
         typer.Option(
             help="Find the loosest threshold on this score (mean_score, adherence, overall_score, p_good, any "
-            "column of numbers; of pairs evidence, probability, preference, margin)."
+            "column of numbers; for pairs evidence, probability, preference, margin)."
         ),
     ] = None,
     anytime: Annotated[
-        bool, typer.Option("--anytime", help="The labels were looked at while they came in.")
+        bool,
+        typer.Option(
+            "--anytime",
+            help="The labels were looked at while they came in: use the test that allows it.",
+        ),
     ] = False,
     hold_out: Annotated[
         float,
         typer.Option(
-            help="The share that `curate agreement --hold-out` left out while prompts were chosen: only these "
-            "labelled dialogues certify."
+            help="The share given to `curate agreement --hold-out` while prompts were chosen: only the labelled "
+            "dialogues that it left out certify."
         ),
     ] = 0.0,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say how many labels it will take; no labels needed.")
+        bool, typer.Option("--plan", help="Print how many labels it will take; needs none.")
     ] = False,
     rate: Annotated[
         list[float] | None,
-        typer.Option(help="With --plan: a share of bad ones that you expect; repeatable."),
+        typer.Option(help="With --plan: a share of bad ones that you expect. Repeatable."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File of an issued certificate, for select.certificate or fork.certificate."
+            help="File to write an issued certificate to, for select.certificate or fork.certificate "
+            "(default certificate.json, for pairs pair-certificate.json)."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Certify that at most a share of a set is bad, with a confidence, from labels of a sample; no model calls.
 
-    Certified is the set that the labels were drawn from to certify it, else the SFT set, as it is, or with --column
-    the loosest threshold that holds. Exit code 1 where the
-    labels cannot show it. The certificate is kept in the run folder, its sentence in manifest, `show` and card.
+    The set is the one that the labels were drawn from to certify it, else the SFT set: as it is, or with --column
+    above the loosest threshold that holds. Exit code 1 if the labels cannot show it. The certificate is kept in the
+    run folder; the manifest, `show` and the card repeat its sentence.
     """
     from curate.records import TrustKind
     from curate.run.certify import certify_run, keep_certificate
@@ -104,33 +110,33 @@ def certify(
         _plan(run, question, rate, as_json=as_json)
         return
     if rate:
-        raise UsageError("--rate is what one expects before there are labels", fix="add --plan")
+        raise UsageError("--rate is only for --plan", got=f"--rate {rate[0]:g}", fix="add --plan")
     if run is None or (gold is None and dimension is None):
         raise UsageError(
-            "a certificate rests on labels",
+            "a certificate needs labels",
             got="no GOLD" if run else "no RUN and no GOLD",
             expected="curate certify RUN GOLD, --dimension with the data's own labels, or --plan",
             fix="`curate sample RUN -n 200` draws what to label",
         )
-    given = given_labels(run, gold, dimension, label)
-    certificate = keep_certificate(run, certify_run(run, given, question), given)
-    place = None
+    labels = given_labels(run, gold, dimension, label)
+    certificate = keep_certificate(run, certify_run(run, labels, question), labels)
+    path = None
     if certificate.issued:
         pairs = certificate.kind is TrustKind.PAIR_CERTIFICATE
-        place = out or Path("pair-certificate.json" if pairs else "certificate.json")
-        write_record(place, certificate)
+        path = out or Path("pair-certificate.json" if pairs else "certificate.json")
+        write_record(path, certificate)
     if as_json:
         print_json(certificate.model_dump(mode="json"))
     else:
-        _show(certificate, place)
+        _show(certificate, path)
     if not certificate.issued:
         raise typer.Exit(exit_codes.FAILED)
 
 
-def _show(certificate: Certificate, place: Path | None) -> None:
+def _show(certificate: Certificate, path: Path | None) -> None:
     from curate.records import TrustKind
 
-    held, labels = certificate.certified, certificate.labels
+    labels = certificate.labels
     for reason, number in labels.unused.items():
         OUT.print(
             f"[yellow]not used:[/yellow] {plural(number, 'row')}: {escape(reason)}", soft_wrap=True
@@ -139,9 +145,9 @@ def _show(certificate: Certificate, place: Path | None) -> None:
         OUT.print(_steps(certificate))
     origin = f"draw {labels.draw}" if labels.draw else "labels of unknown origin"
     figure = (
-        f"e-value {certificate.evidence:.3g}, asked for is {1 / (1 - certificate.confidence):.3g}"
+        f"e-value {certificate.evidence:.3g} (needed: {1 / (1 - certificate.confidence):.3g} or more)"
         if certificate.evidence is not None
-        else f"p {certificate.p_value:.3g}, asked for is at most {1 - certificate.confidence:.3g}"
+        else f"p {certificate.p_value:.3g} (needed: {1 - certificate.confidence:.3g} or less)"
     )
     OUT.print(
         f"{certificate.test}, {origin}: {labels.bad} bad of {labels.drawn:,} ({labels.missing} of them without a label); "
@@ -150,15 +156,15 @@ def _show(certificate: Certificate, place: Path | None) -> None:
     )
     word = "[green]certified[/green]" if certificate.issued else "[red]no certificate[/red]"
     OUT.print(f"{word}: {escape(certificate.sentence)}", soft_wrap=True)
-    if place is not None:
+    if path is not None:
         section = "fork" if certificate.kind is TrustKind.PAIR_CERTIFICATE else "select"
-        usable = held.of != "natural_pairs"  # those are certified as they are
-        used = (
-            f"; a recipe uses it as `{section}: {{certificate: {escape(str(place))}}}`"
-            if usable
-            else ""
+        # Natural pairs are certified as they are: no recipe applies their certificate.
+        usage = (
+            ""
+            if certificate.certified.of == "natural_pairs"
+            else f"; a recipe uses it as `{section}: {{certificate: {escape(str(path))}}}`"
         )
-        OUT.print(f"written: {escape(str(place))}{used}", soft_wrap=True)
+        OUT.print(f"written: {escape(str(path))}{usage}", soft_wrap=True)
 
 
 def _steps(certificate: Certificate) -> Table:
@@ -175,12 +181,49 @@ def _steps(certificate: Certificate) -> Table:
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How many labels a certificate takes.
+
+    Attributes:
+        size: members of the set; None without a run.
+        least: by number of bad ones, the fewest labels with which it passes.
+        needed: by true share of bad ones, the labels to draw for each of `POWERS`; None where no number is enough.
+    """
+
+    question: Question
+    size: int | None
+    least: dict[int, int]
+    needed: dict[float, tuple[int | None, ...]]
+
+
 def _plan(
     run: Path | None, question: Question, rates: list[float] | None, *, as_json: bool
 ) -> None:
-    """How many labels it takes, for the shares of bad ones that one expects."""
-    from curate.run.populations import SFT, named_set, promised_members
-    from curate.trust.guarantee import anytime_labels, first_labels, labels_for, least_labels
+    """Print how many labels it takes, for the shares of bad ones that one expects."""
+    plan = _make_plan(run, question, rates)
+    if as_json:
+        print_json(
+            {
+                "risk": question.risk,
+                "confidence": question.confidence,
+                "size": plan.size,
+                "test": question.test,
+                "least_labels": {str(bad): labels for bad, labels in plan.least.items()},
+                "labels": {
+                    str(rate): {str(p): n for p, n in zip(POWERS, labels, strict=True)}
+                    for rate, labels in plan.needed.items()
+                },
+            }
+        )
+        return
+    _show_plan(plan)
+    _show_labels_to_draw(plan, run)
+
+
+def _make_plan(run: Path | None, question: Question, rates: list[float] | None) -> _Plan:
+    from curate.run.populations import SFT, promised_members
+    from curate.trust.guarantee import anytime_labels, labels_for, least_labels
 
     wrong = [rate for rate in rates or () if not 0 <= rate < 1]
     if wrong:
@@ -201,63 +244,65 @@ def _plan(
             rate: tuple(labels_for(rate, risk, error, power, size) for power in POWERS)
             for rate in expected
         }
-    if as_json:
-        print_json(
-            {
-                "risk": risk,
-                "confidence": question.confidence,
-                "size": size,
-                "test": question.test,
-                "least_labels": {str(bad): labels for bad, labels in least.items()},
-                "labels": {
-                    str(rate): {str(p): n for p, n in zip(POWERS, held, strict=True)}
-                    for rate, held in needed.items()
-                },
-            }
-        )
-        return
+    return _Plan(question, size, least, needed)
+
+
+def _show_plan(plan: _Plan) -> None:
+    """Print the claim to certify and with how many bad ones among how many labels it passes."""
+    from curate.run.populations import SFT, named_set
+    from curate.trust.guarantee import first_labels
+
+    question, size = plan.question, plan.size
     if question.test == "threshold":
+        first, first_of_300 = (
+            first_labels(labels, question.risk, question.error) for labels in (200, 300)
+        )
         OUT.print(
-            f"A threshold on {escape(question.column or '')} is looked for from the strictest on: the first that is tried has "
-            f"at least {plural(first_labels(200, risk, error), 'label')} at or above it, and {first_labels(300, risk, error):,} where 300 "
-            "are labelled in all. So draw 200 or more, the fewer of the set are good the more; what follows holds for the "
-            "labels at or above a threshold.",
+            f"Thresholds on {escape(question.column or '')} are tried from the strictest down: the first has at least "
+            f"{plural(first, 'label')} at or above it, and {first_of_300:,} where 300 are labelled in all. So draw 200 or "
+            "more, and more the fewer of the set are good; what follows holds for the labels at or above a threshold.",
             soft_wrap=True,
         )
-    whole = f" of the {size:,} {named_set(of)}" if size is not None else ""
+    whole = f" of the {size:,} {named_set(question.of or SFT)}" if size is not None else ""
+    claim = f"At most {100 * question.risk:.3g} %{escape(whole)} bad, with {100 * question.confidence:.3g} % confidence."
+    if question.test == "anytime":
+        OUT.print(claim, soft_wrap=True)
+        return
     OUT.print(
-        f"At most {100 * risk:.3g} %{escape(whole)} bad, with {100 * question.confidence:.3g} % confidence."
-        + (
-            ""
-            if question.test == "anytime"
-            else " It passes with so many bad ones among so many labels, or more labels:"
-        ),
+        f"{claim} It passes with this many bad ones among this many labels, or more labels:",
         soft_wrap=True,
     )
-    if question.test != "anytime":
-        table = number_table("bad ones", *map(str, least))
-        table.add_row("labels", *(f"{labels:,}" for labels in least.values()))
-        OUT.print(table)
-    OUT.print(
-        "Labels after which it has passed, looked at one by one (of 2,000 simulated audits), where this share is bad in truth:"
-        if question.test == "anytime"
-        else "Labels to draw so that it passes, where this share is bad in truth:",
-        soft_wrap=True,
-    )
-    table = number_table("bad in truth", *(f"in {power:.0%} of cases" for power in POWERS))
-    for rate, held in needed.items():
-        never = "never" if rate >= risk else "too many"
-        table.add_row(f"{100 * rate:.3g} %", *(never if n is None else f"{n:,}" for n in held))
+    table = number_table("bad ones", *map(str, plan.least))
+    table.add_row("labels", *(f"{labels:,}" for labels in plan.least.values()))
     OUT.print(table)
-    shown = {rate: held for rate, held in needed.items() if held[-1] is not None}
-    if not shown:
+
+
+def _show_labels_to_draw(plan: _Plan, run: Path | None) -> None:
+    """Print how many labels to draw by true share of bad ones, and the command that draws them."""
+    from curate.run.populations import SFT
+
+    question = plan.question
+    of = question.of or SFT
+    OUT.print(
+        "Labels after which it passes, looked at one by one (in 2,000 simulated audits), if this share is truly bad:"
+        if question.test == "anytime"
+        else "Labels to draw so that it passes, if this share is truly bad:",
+        soft_wrap=True,
+    )
+    table = number_table("truly bad", *(f"in {power:.0%} of cases" for power in POWERS))
+    for rate, counts in plan.needed.items():
+        never = "never" if rate >= question.risk else "too many"
+        table.add_row(f"{100 * rate:.3g} %", *(never if n is None else f"{n:,}" for n in counts))
+    OUT.print(table)
+    possible = {rate: counts[-1] for rate, counts in plan.needed.items() if counts[-1] is not None}
+    if not possible:
         OUT.print(
-            "No number of labels can be counted on: the share expected is at or near the risk."
+            "No number of labels is enough to rely on: the expected share is at or near the risk."
         )
         return
-    likely = max(shown)
+    likely = max(possible)
     OUT.print(
-        f"If {100 * likely:.3g} % are bad, draw {shown[likely][-1]:,}: `curate sample {escape(str(run or 'RUN'))} -n "
-        f"{shown[likely][-1]}{'' if of == SFT else f' --of {escape(shlex.quote(of))}'}`.",
+        f"If {100 * likely:.3g} % are bad, draw {possible[likely]:,}: `curate sample {escape(str(run or 'RUN'))} -n "
+        f"{possible[likely]}{'' if of == SFT else f' --of {escape(shlex.quote(of))}'}`.",
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""`curate check`: what a trainer would do with the rows of a file."""
+"""`curate check`: report what a trainer would do with the rows of a file."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def check(
     trainer: Annotated[
         str,
         typer.Option(
-            "--for", metavar="TRAINER", help="Who would read it.", autocompletion=_trainers
+            "--for", metavar="TRAINER", help="Trainer to check for.", autocompletion=_trainers
         ),
     ],
     tokenizer: Annotated[
-        str | None, typer.Option(help="Folder, tokenizer.json or Hub id; lengths need it.")
+        str | None, typer.Option(help="Folder, tokenizer.json or Hub id; needed for lengths.")
     ] = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="The trainer's limit (default: its own).")
@@ -64,7 +64,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the rows a trainer would drop, cut, corrupt or mis-mask; 1 where there are any."""
+    """List the rows that a trainer would drop, cut, corrupt or mis-mask; exit code 1 if there are any."""
     from curate.export.trainers import TRAINERS
     from curate.trainer_check.check import STAGES, check_path
 
@@ -75,7 +75,7 @@ def check(
         raise UsageError(f"unknown stage of {known}", got=stage, expected=", ".join(STAGES[known]))
     if (path / "manifest.json").is_file():
         raise UsageError(
-            "the folder of a run is not what a trainer reads",
+            "a trainer does not read a run folder",
             got=path,
             expected="an export",
             fix=f"curate check {path / 'export' / known} --for {trainer}",
@@ -133,7 +133,7 @@ def _show_file(file: FileReport, trainer: str) -> None:
 
 
 def _by_kind(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
-    """Findings that say the same of different rows, the worst first."""
+    """Group findings that say the same of different rows, the worst first."""
     from curate.trainer_check.findings import EFFECTS
 
     def kind(finding: Finding) -> tuple[int, str, str, str]:
@@ -149,13 +149,13 @@ def _show_group(group: Sequence[Finding], trainer: str) -> None:
     color = _COLORS[first.effect]
     where = f": {_listed(rows)}" if rows else ""
     OUT.print(Text.assemble(("  " + _word(first.effect), color), f"  {first.code}{where}"))
-    _indented(f"{trainer} would {first.does} ({first.basis}, {first.version})")
-    _indented(f"do: {first.do}")
+    _print_indented(f"{trainer} would {first.does} ({first.basis}, {first.version})")
+    _print_indented(f"do: {first.do}")
     if first.detail:
-        _indented(("e.g. " if len(rows) > 1 else "") + first.detail, "dim")
+        _print_indented(("e.g. " if len(rows) > 1 else "") + first.detail, "dim")
 
 
-def _indented(text: str, style: str = "") -> None:
+def _print_indented(text: str, style: str = "") -> None:
     for line in OUT.render_str(escape(text), style=style).wrap(OUT, min(OUT.width, 80) - 4):
         OUT.print(Text("    ") + line)
 
@@ -174,15 +174,17 @@ def _show_lengths(lengths: Lengths) -> None:
     if not lengths.needed:
         return
     ninety_nine, longest = lengths.keeping(99), lengths.keeping(100)
-    _indented(f"tokens a row: median {lengths.keeping(50):,}, longest {longest:,}")
+    _print_indented(f"tokens a row: median {lengths.keeping(50):,}, longest {longest:,}")
     if ninety_nine < longest:
-        _indented(f"{lengths.setting}={ninety_nine} keeps 99 % of the rows whole")
-    _indented(f"{lengths.setting}={longest} keeps all of them whole")
+        _print_indented(f"{lengths.setting}={ninety_nine} keeps 99 % of the rows whole")
+    _print_indented(f"{lengths.setting}={longest} keeps all of them whole")
     if not lengths.exact:
-        _indented("counted with the tokenizer's template; the trainer's own may differ a little")
+        _print_indented(
+            "counted with the tokenizer's template; the trainer's own may differ a little"
+        )
 
 
 def _show_replay(replay: Replay) -> None:
-    said = replay.error or f"keeps {replay.rows_kept:,} of {plural(replay.rows_in, 'row')}"
+    result = replay.error or f"keeps {replay.rows_kept:,} of {plural(replay.rows_in, 'row')}"
     OUT.print(Text(f"  {replay.version} itself:"))
-    _indented(said)
+    _print_indented(result)

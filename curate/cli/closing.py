@@ -1,7 +1,7 @@
-"""What a run came to, on the terminal: three blocks that read at a glance.
+"""The closing table that `curate run` prints at its end: three short blocks.
 
-The blocks say what came in, what the judge found and what came out; warnings stand last, and below them one line on
-what to do next. Whoever wants tokens, funnels and checks asks for `--verbose`, or for `curate show` (`show_figures`).
+The blocks show what came in, what the judge found and what came out. Warnings follow, and one line on what to do next.
+Tokens, funnels and checks are printed by `--verbose` and by `curate show` (`show_figures`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Line = tuple[str, str, float | None, str]
 
 
 def show_run(console: Console, result: RunResult, *, verbose: bool = False) -> None:
-    """Three blocks, warnings, one line of advice and how the run ended; the details first where they are asked for."""
+    """Print three blocks, warnings, one line of advice and how the run ended; with `verbose` all figures first."""
     manifest = result.manifest
     if verbose:
         show_figures(console, manifest)
     for title, lines in (
         ("What came in", _came_in(manifest)),
-        (_judge_title(manifest), chain(_found(manifest), _true_shares(result))),
+        (_judge_title(manifest), chain(_scores(manifest), _true_shares(result))),
         ("What came out", _came_out(manifest)),
     ):
         rows = list(lines)
@@ -124,7 +124,7 @@ def _judge_title(manifest: Manifest) -> str:
     return "What the judge found" + (f" ({judge.model})" if judge is not None else "")
 
 
-def _found(manifest: Manifest) -> Iterator[Line]:
+def _scores(manifest: Manifest) -> Iterator[Line]:
     from curate.records import VERDICTS
 
     judged = sum(manifest.verdicts.values())
@@ -148,12 +148,12 @@ def _found(manifest: Manifest) -> Iterator[Line]:
         yield "escalated", f"{cascade.escalated:,}", cascade.share, cascade.sentence
     if manifest.adherence is not None:
         median = manifest.adherence.median_turns_in_role
-        kept = (
+        note = (
             "fewer than half of the dialogues break their role"
             if median is None
             else f"half of the dialogues have broken their role by turn {median}"
         )
-        yield "role adherence", "", None, kept
+        yield "role adherence", "", None, note
     metrics = manifest.metrics
     if metrics is not None and metrics.dialogues and metrics.overall_mean is not None:
         passed = f"of 100 on average; {metrics.passed:,} of {metrics.dialogues:,} pass"
@@ -169,7 +169,7 @@ def _found(manifest: Manifest) -> Iterator[Line]:
 
 
 def _true_shares(result: RunResult) -> Iterator[Line]:
-    """Shares corrected for the judge's errors, where `curate agreement` was run on these scores."""
+    """Yield shares corrected for the judge's errors, if `curate agreement` was run on these scores."""
     from curate.run.agreement_marks import current_agreement
 
     report = current_agreement(result.folder, result.manifest.fingerprints)
@@ -197,7 +197,7 @@ def _came_out(manifest: Manifest) -> Iterator[Line]:
     others = {name: n for name, n in manifest.sets.items() if name in ("review", "active") and n}
     if others:
         yield "set aside", "", None, listed(others)
-    yield "pairs", f"{manifest.pairs:,}", None, "made, and verified by the judge"
+    yield "pairs", f"{manifest.pairs:,}", None, "made and verified by the judge"
     if manifest.natural_pairs:
         yield "natural pairs", f"{manifest.natural_pairs:,}", None, _natural_note(manifest)
     if manifest.dropped:
@@ -219,16 +219,16 @@ def _roles(manifest: Manifest) -> str:
         "none": "without",
     }
     counts = ((manifest.roles.get(origin, 0), text) for origin, text in named.items())
-    said = ", ".join(f"{number:,} {text}" for number, text in counts if number)
-    return f"role: {said}" if said else ""
+    text = ", ".join(f"{number:,} {origin}" for number, origin in counts if number)
+    return f"role: {text}" if text else ""
 
 
 def _natural_note(manifest: Manifest) -> str:
     agreement = manifest.label_agreement
     if agreement is None:
-        return "held by the data; no judge saw them"
+        return "from the data; not compared by a judge"
     verified = "verified by the judge" if agreement.is_shown else "not verified"
-    return f"held by the data; {verified}: {agreement.described}"
+    return f"from the data; {verified}: {agreement.described}"
 
 
 def _why(reasons: Mapping[str, int]) -> str:
@@ -236,10 +236,10 @@ def _why(reasons: Mapping[str, int]) -> str:
 
 
 def _listed_first(counts: Mapping[str, int]) -> str:
-    """The commonest names with their numbers; how many more there are."""
+    """Return the commonest names with their numbers, and how many more names there are."""
     ordered = Counter(counts).most_common()
-    said = ", ".join(f"{name} {number:,}" for name, number in ordered[:_REASONS])
-    return said + (f", and {len(ordered) - _REASONS} more" if len(ordered) > _REASONS else "")
+    first = ", ".join(f"{name} {number:,}" for name, number in ordered[:_REASONS])
+    return first + (f", and {len(ordered) - _REASONS} more" if len(ordered) > _REASONS else "")
 
 
 def _unscored_reasons(manifest: Manifest) -> str:
@@ -251,7 +251,7 @@ def _unscored_reasons(manifest: Manifest) -> str:
 
 
 def _unscored_examples(manifest: Manifest, folder: Path) -> Iterator[tuple[str, str]]:
-    """The first dialogue that each stage left without a score, and why."""
+    """Yield the first dialogue that each stage left without a score, and the reason."""
     from curate.records import SCORING
     from curate.run.read_back import unscored_example
 
@@ -274,7 +274,7 @@ def _warnings(manifest: Manifest) -> list[str]:
 
 
 def _next_step(manifest: Manifest, folder: Path) -> str:
-    """The one thing to do now."""
+    """Return the one thing to do now."""
     if manifest.status == "budget":
         return "raise `budget:` in the recipe and run it again; it goes on where it stopped"
     if manifest.status == "unscored":
@@ -283,11 +283,11 @@ def _next_step(manifest: Manifest, folder: Path) -> str:
         return "the same command goes on where it stopped"
     if manifest.quarantined > manifest.rows_used:
         return "most rows were not read; quarantine.jsonl has each with its reason"
-    return f"curate report {shlex.quote(str(folder))}   (all of it, as a page)"
+    return f"curate report {shlex.quote(str(folder))}   (the whole run as a page)"
 
 
 def _for_scores(manifest: Manifest) -> str:
-    """What to do about most of what is unscored; a fault of a server may be over when it is asked again."""
+    """Return what to do about the commonest reason for no score; a server's fault may be over by the next run."""
     from curate.executors.first_rows import WHAT_HELPS
     from curate.records import UnscoredReason
 
@@ -301,14 +301,14 @@ def _for_scores(manifest: Manifest) -> str:
 
 
 def _spent(manifest: Manifest) -> str:
-    """Calls, tokens and money, where there were any."""
+    """Return requests, tokens and cost, if there were any."""
     from curate.recipe import left_out_of_cost
 
     if not manifest.requests:
-        return ", no model was asked"
+        return ", no model calls"
     tokens = manifest.tokens_in + manifest.tokens_out
-    said = f", {plural(manifest.requests, 'request')}, {plural(tokens, 'token')}"
+    text = f", {plural(manifest.requests, 'request')}, {plural(tokens, 'token')}"
     if manifest.cost is not None:
         left_out = f", {left_out_of_cost(manifest.unpriced)}" if manifest.unpriced else ""
-        said += f", cost {manifest.cost:.4f} at the recipe's prices{left_out}"
-    return said
+        text += f", cost {manifest.cost:.4f} at the recipe's prices{left_out}"
+    return text

@@ -1,4 +1,4 @@
-"""What all commands share: the two consoles, options of the same meaning, and how a run is interrupted."""
+"""The two consoles, the options that several commands share, and how a command ends when it is interrupted."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from curate.untrusted import visible
 
 
 class _Console(Console):
-    """Shows text as it is: terminal escapes in a dialogue are seen, not obeyed, and `:100:` is no picture.
+    """A console that shows text as it is: terminal escapes are made visible, and `:100:` is not turned into an emoji.
 
-    All that is printed goes through here, tables and texts with a style too, so that no printing can forget it.
+    Tables and styled texts go through here too, so no printing can forget it.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -43,7 +43,7 @@ OUT = _Console(highlight=False, emoji=False)
 ERR = _Console(stderr=True, highlight=False, emoji=False)
 
 _RECIPE = typer.Argument(
-    metavar="RECIPE", help="Recipe file (YAML), or hf://OWNER/NAME, a set that curate pushed."
+    metavar="RECIPE", help="Recipe file (YAML), or hf://OWNER/NAME, a dataset that curate pushed."
 )
 RecipeFile = Annotated[str, _RECIPE]
 OptionalRecipe = Annotated[str | None, _RECIPE]
@@ -53,7 +53,7 @@ Overrides = Annotated[
 Scales = Annotated[
     list[str] | None,
     typer.Option(
-        help="Ends of the labels' scale, as 0-2 or helpfulness=0-2, or words from worst to best."
+        help="The labels' scale: 0-2, or helpfulness=0-2 for one dimension, or its words from worst to best. Repeatable."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -67,18 +67,20 @@ def _hush(is_quiet: bool) -> bool:
 Quiet = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", help="Print only what went wrong.", callback=_hush, is_eager=True
+        "--quiet", "-q", help="Print only warnings and errors.", callback=_hush, is_eager=True
     ),
 ]
-"""Of commands that write something: nothing goes to standard output. `run` says how it ended all the same."""
+"""For commands that write something: nothing goes to standard output, but `run` still prints how it ended."""
 DataDimension = Annotated[
     str | None,
     typer.Option(
-        "--dimension", help="Without GOLD: dimension that the data's own labels (--label) are of."
+        "--dimension", help="Without GOLD: the dimension that the data's own labels (--label) rate."
     ),
 ]
-DataLabel = Annotated[str, typer.Option("--label", help="Label in the data.")]
-Rate = Annotated[str | None, typer.Option("--rate", help="prefill=…,decode=… in tokens a second.")]
+DataLabel = Annotated[str, typer.Option("--label", help="Name of the label in the data.")]
+Rate = Annotated[
+    str | None, typer.Option("--rate", help="prefill=…,decode=… in tokens per second.")
+]
 RateFrom = Annotated[
     Path | None,
     typer.Option("--rate-from", metavar="RUN", help="Take the rates from an earlier run."),
@@ -88,19 +90,19 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first rows
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends a command with exit code 1 and the command that goes on."""
+    """End a command on Ctrl-C or SIGTERM with exit code 1, and print the command that resumes it."""
     try:
         yield
     except KeyboardInterrupt:
-        said = f"\ninterrupted; what was done is kept. To go on:\n  {command_line()}"
-        ERR.print(escape(said), soft_wrap=True)
+        message = f"\ninterrupted; what was done is kept. To go on:\n  {command_line()}"
+        ERR.print(escape(message), soft_wrap=True)
         if not OUT.is_terminal and not _is_one_file(sys.stdout, sys.stderr):
-            OUT.print(escape(said), soft_wrap=True)
+            OUT.print(escape(message), soft_wrap=True)
         raise typer.Exit(exit_codes.FAILED) from None
 
 
 def command_line() -> str:
-    """The command as it was given, to be typed again."""
+    """Return the command as it was typed, quoted for a shell."""
     return shlex.join(["curate", *sys.argv[1:]])
 
 
@@ -113,7 +115,7 @@ def _is_one_file(*streams: TextIO) -> bool:
 
 
 def end_as_by_ctrl_c() -> None:
-    """Have SIGTERM, which schedulers and `kill` send, end a command as Ctrl-C does."""
+    """Let SIGTERM, which schedulers and `kill` send, end a command as Ctrl-C does."""
 
     def interrupt(_: int, frame: FrameType | None) -> None:
         # An event loop that runs has a handler of its own, which lets it close what it holds. A command that
@@ -127,5 +129,5 @@ def end_as_by_ctrl_c() -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output, for a program to read."""
+    """Write one JSON object to standard output."""
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")

@@ -1,4 +1,4 @@
-"""`curate diff`: two runs held against each other."""
+"""`curate diff`: compare two runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def diff(
     page: Annotated[
         Path | None,
         typer.Option(
-            "--html", metavar="FILE", help="Write a page too: each dialogue with both scorings."
+            "--html",
+            metavar="FILE",
+            help="Also write a page that shows each dialogue with both scorings.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -38,35 +40,35 @@ def diff(
     from curate.run.diff import diff_runs
     from curate.run.diff_page import write_diff_page
 
-    found = diff_runs(first, second)
-    written = None if page is None else write_diff_page(found, page)
+    difference = diff_runs(first, second)
+    written = None if page is None else write_diff_page(difference, page)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(difference.model_dump(mode="json"))
         return
-    show_diff(OUT, found)
+    show_diff(OUT, difference)
     if written is not None:
         show_written(written, "dialogues that came out differently")
 
 
-def show_diff(console: Console, found: RunDiff) -> None:
-    """Print what is different, causes first; the sentence last."""
-    table = found.dialogues
-    console.print(f"{escape(found.first)} -> {escape(found.second)}", soft_wrap=True)
+def show_diff(console: Console, difference: RunDiff) -> None:
+    """Print what is different, causes first and the sentence last."""
+    table = difference.dialogues
+    console.print(f"{escape(difference.first)} -> {escape(difference.second)}", soft_wrap=True)
     console.print(
         f"dialogues in both {table.both:,}, only in the first {len(table.only_first):,}, only in the second "
         f"{len(table.only_second):,}"
     )
     if table.other_content:
         console.print(
-            f"[yellow]of another content, role or scenario, compared all the same:[/yellow] "
+            f"[yellow]compared although content, role or scenario differ:[/yellow] "
             f"{escape(_ids(table.other_content))}"
         )
-    _show_changes(console, "recipe", found.recipe)
-    for stage, changes in found.judges.items():
-        _show_changes(console, f"who scored ({stage})", changes)
-    _show_changes(console, "versions", found.versions)
-    _show_changes(console, "figures", found.figures)
-    for trust in found.trust:
+    _show_changes(console, "recipe", difference.recipe)
+    for stage, changes in difference.judges.items():
+        _show_changes(console, f"model of stage {stage}", changes)
+    _show_changes(console, "versions", difference.versions)
+    _show_changes(console, "figures", difference.figures)
+    for trust in difference.trust:
         console.print(f"[bold]{escape(trust.key)}[/bold], first: {escape(str(trust.before))}")
         console.print(f"  second: {escape(str(trust.after))}")
     _show_verdicts(console, table)
@@ -76,13 +78,13 @@ def show_diff(console: Console, found: RunDiff) -> None:
             f"set {name}: {change.before:,} -> {change.after:,}; gained {escape(_ids(change.gained))}; "
             f"lost {escape(_ids(change.lost))}"
         )
-    for kind, pairs in found.pairs.items():
+    for kind, pairs in difference.pairs.items():
         console.print(
             f"{kind.replace('_', ' ')}: {pairs.before:,} -> {pairs.after:,}; gained {escape(_ids(pairs.gained))}; "
             f"lost {escape(_ids(pairs.lost))}"
         )
-    _show_changes(console, "dropped pairs by reason", found.drop_reasons)
-    console.print(f"\n{escape(found.sentence)}")
+    _show_changes(console, "dropped pairs by reason", difference.drop_reasons)
+    console.print(f"\n{escape(difference.sentence)}")
 
 
 def _show_changes(console: Console, title: str, changes: Sequence[RunChange]) -> None:

@@ -1,4 +1,4 @@
-"""`curate doctor`: what is installed, and what each engine of a recipe can do."""
+"""`curate doctor`: check what is installed and what each engine of a recipe can do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def doctor(
     out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is installed, and what each engine of a recipe can do; 1 when one cannot be used."""
+    """Check what is installed and what each engine of a recipe can do; exit code 1 if one cannot be used."""
     from curate.executors.loop import run as run_in_loop
     from curate.planning.doctor import examine
     from curate.recipe import load_recipe
@@ -38,7 +38,6 @@ def doctor(
 
 
 def _show(console: Console, report: Report) -> None:
-    """What was found."""
     versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
     console.print(escape(versions))
     for extra in report.extras:
@@ -75,12 +74,12 @@ def _show_engine(console: Console, engine: EngineReport) -> None:
         for name, value in engine.facts.items():
             console.print(f"  {escape(name)}: {escape(value)}")
     else:
-        can = [name for name, has in engine.capabilities.items() if has]
-        cannot = [name for name, has in engine.capabilities.items() if not has]
-        console.print(f"  can: {', '.join(can) or 'text in, text out'}")
-        if cannot:
-            console.print(f"  cannot: {', '.join(cannot)}")
-        context = plural(engine.context_tokens, "token") if engine.context_tokens else "not told"
+        abilities = [name for name, has in engine.capabilities.items() if has]
+        missing = [name for name, has in engine.capabilities.items() if not has]
+        console.print(f"  can: {', '.join(abilities) or 'text in, text out'}")
+        if missing:
+            console.print(f"  cannot: {', '.join(missing)}")
+        context = plural(engine.context_tokens, "token") if engine.context_tokens else "unknown"
         console.print(
             f"  context {context}; {plural(engine.open_dialogues, 'dialogue')} open at once"
         )

@@ -1,4 +1,4 @@
-"""`curate estimate`, and what a plan looks like: what a run will ask."""
+"""`curate estimate`: estimate a run's requests, tokens, time and cost; printing of plans."""
 
 from __future__ import annotations
 
@@ -34,18 +34,22 @@ def estimate(
     set_: Overrides = None,
     limit: Limit = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
-    sample: Annotated[int, typer.Option(min=1, help="Dialogues to scale up from.")] = 200,
+    sample: Annotated[
+        int, typer.Option(min=1, help="Dialogues in the sample to scale up from.")
+    ] = 200,
     rate: Rate = None,
     rate_from: RateFrom = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Ask the judge up to 16 questions to measure them.")
+        bool,
+        typer.Option("--measure", help="Measure the rates with up to 16 questions to the judge."),
     ] = False,
     fork_share: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Share of dialogues that are forked.")
+        float | None,
+        typer.Option(min=0, max=1, help="Expected share of dialogues that are forked."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a run would ask: requests, tokens, time and cost, from a sample."""
+    """Estimate a run's requests, tokens, time and cost from a sample; no model calls without --measure."""
     from curate.executors.loop import run as run_in_loop
     from curate.planning.plan import Assumptions, make_plan
     from curate.planning.rates import parse_rates
@@ -67,15 +71,15 @@ def estimate(
 
 
 def show_plan(console: Console, plan: Plan) -> None:
-    """What would be read, who would be asked, and how much."""
-    asked = "nothing was asked"
+    """Print what would be read, which models would be called and how much."""
+    calls = "no model calls so far"
     if plan.measured is not None:
         usage = plan.measured.usage
-        asked = (
-            f"{plural(plan.measured.calls, 'call')} were made to measure the rates: {plural(usage.prompt_tokens, 'token')} in, "
+        calls = (
+            f"{plural(plan.measured.calls, 'call')} to measure the rates: {plural(usage.prompt_tokens, 'token')} in, "
             f"{usage.completion_tokens:,} out"
         )
-    console.print(f"[bold]plan[/bold] of recipe '{escape(plan.recipe.name)}' ({asked})")
+    console.print(f"[bold]plan[/bold] of recipe '{escape(plan.recipe.name)}' ({calls})")
     for source in plan.sources:
         show_source(console, source)
     for name, identity in plan.identities.items():
@@ -94,7 +98,7 @@ def show_plan(console: Console, plan: Plan) -> None:
 
 
 def show_estimate(console: Console, expected: Estimate) -> None:
-    """Requests and tokens of each stage, time, cost, and what was assumed."""
+    """Print requests and tokens of each stage, time, cost and assumptions."""
     from curate.recipe import left_out_of_cost
 
     table = number_table("stage", *_COLUMNS.values())
@@ -129,11 +133,11 @@ def show_estimate(console: Console, expected: Estimate) -> None:
 
 
 def _show_left(console: Console, left: Estimate, whole: Estimate) -> None:
-    """What of it is not there yet, from kept rows and replies."""
+    """Print what is left to do, given the rows and replies kept from earlier runs."""
     total = left.total
-    said = f"left to do: {total.requests:,} of {plural(whole.total.requests, 'request')}"
+    summary = f"left to do: {total.requests:,} of {plural(whole.total.requests, 'request')}"
     if not total.requests:
-        console.print(f"[bold]{said}[/bold]; all is kept from before")
+        console.print(f"[bold]{summary}[/bold]; everything is kept from an earlier run")
         return
     parts = [
         f"{plural(total.prompt_tokens, 'token')} in",
@@ -145,7 +149,7 @@ def _show_left(console: Console, left: Estimate, whole: Estimate) -> None:
     if left.cost is not None:
         parts.append(f"cost {left.cost:,.4g}")
     stages = {name: f"{stage.requests:,}" for name, stage in left.stages.items()}
-    console.print(f"[bold]{said}[/bold] ({', '.join(f'{n} {of}' for n, of in stages.items())})")
+    console.print(f"[bold]{summary}[/bold] ({', '.join(f'{n} {of}' for n, of in stages.items())})")
     console.print(f"  {', '.join(parts)}")
 
 

@@ -1,4 +1,4 @@
-"""`curate ingest`: what a source is, and its dialogues, normalised."""
+"""`curate ingest`: detect a source's shape and normalise its dialogues."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 def ingest(
     source: Annotated[
         str | None,
-        typer.Argument(help="File, folder, glob or Hub dataset id; the recipe's if left out."),
+        typer.Argument(help="File, folder, glob or Hub dataset id (default: the recipe's)."),
     ] = None,
     shape: Annotated[str, typer.Option(help="Name the shape instead of detecting it.")] = "auto",
     recipe: Annotated[
-        Path | None, typer.Option(help="Take source.mapping and the rest from this recipe.")
+        Path | None, typer.Option(help="Recipe to take source.mapping and other settings from.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Read only the first rows.")] = None,
     out: Annotated[
@@ -42,16 +42,14 @@ def ingest(
     ] = None,
     accept: Annotated[
         bool,
-        typer.Option(
-            "--accept", help="Take the mapping that is proposed, and write it as a recipe."
-        ),
+        typer.Option("--accept", help="Accept the proposed mapping and write it as a recipe."),
     ] = False,
     as_json: AsJson = False,
     _quiet: Quiet = False,
 ) -> None:
-    """Read a source, say what it is, and normalise it; no model calls.
+    """Read a source, detect its shape and normalise its dialogues; no model calls.
 
-    Where no shape is certain, the mapping that would read it is proposed, with an example, and nothing is read.
+    If no shape is certain, a mapping that would read it is proposed, with an example, and nothing is read.
     """
     from curate.run.ingest import ingest_source
     from curate.sources.proposal import UnknownShapeError
@@ -77,7 +75,7 @@ def ingest(
 
 
 def _show(console: Console, report: IngestReport) -> None:
-    """Shape, confidence, one normalised example, the row sum, and why rows were put aside."""
+    """Print shape, confidence, the row sum, one normalised example and why rows were quarantined."""
     described = report.report.as_dict()
     show_source(console, described)
     if report.example is not None:
@@ -88,16 +86,17 @@ def _show(console: Console, report: IngestReport) -> None:
     console.print(f"written: {escape(str(report.folder))}/dialogues.jsonl, quarantine.jsonl")
     if report.accepted is not None:
         console.print(
-            f"the mapping stands in {escape(str(report.accepted))}: look it over, and go on from it"
+            f"the mapping is in {escape(str(report.accepted))}: check it and continue from there"
         )
 
 
 def show_proposal(
     console: Console, unknown: UnknownShapeError, proposal: Proposal, *, ends_here: bool = True
 ) -> None:
-    """The mapping that would read a source of no known shape, an example, and what to look at.
+    """Print the mapping that would read a source of no known shape, an example, and what to check.
 
-    Where it ends here, nobody took the mapping, nor is asked: how to take it is said, too.
+    Args:
+        ends_here: the command ends without the mapping, so print how to accept it.
     """
     console.print(f"[bold]{escape(unknown.problem)}[/bold]{', and nothing was read' * ends_here}.")
     console.print(
@@ -109,14 +108,14 @@ def show_proposal(
     console.print("\none dialogue, as it would be read:")
     _show_messages(console, proposal.example)
     if proposal.unread:
-        console.print(f"not read so: {listed(proposal.unread)}")
+        console.print(f"not read by this mapping: {listed(proposal.unread)}")
     for doubt in proposal.doubts:
-        console.print(f"look at this: {escape(doubt)}")
+        console.print(f"check this: {escape(doubt)}")
     if not ends_here:
         return
     console.print(
-        "To take it, give the same command with --accept: it writes a recipe and reads the source. "
-        "Else write source.mapping yourself (docs/sources.md)."
+        "To accept it, run the same command with --accept: it writes a recipe and reads the source. "
+        "Otherwise write source.mapping yourself (docs/sources.md)."
     )
 
 

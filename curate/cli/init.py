@@ -1,4 +1,4 @@
-"""`curate init`: a recipe to start from, for data of one's own, for a public dataset, or for the sample."""
+"""`curate init`: write a first recipe for your data, for a public dataset, or for the sample."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LATER = "none of these: name the judge in the recipe"
 
 
 def _ready() -> list[str]:
-    """Names of ready recipes; the shell completes paths by itself."""
+    """Return the names of ready recipes for completion; the shell completes paths itself."""
     from curate.sources.hub_recipes import PREFIX, hub_recipes
 
     return [PREFIX + recipe.dataset for recipe in hub_recipes()]
@@ -46,7 +46,7 @@ def init(
         bool, typer.Option("--example", help="Copy the quickstart's recipe and its sample data.")
     ] = False,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Take the mapping that is proposed for the data.")
+        bool, typer.Option("--accept", help="Accept the mapping that is proposed for the data.")
     ] = False,
     role: Annotated[
         str | None, typer.Option(help="What the assistant is, where the data does not say.")
@@ -57,7 +57,7 @@ def init(
     server: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="The judge's server, with /v1 (default: who answers here)."
+            metavar="URL", help="The judge's server, with /v1 (default: one found on this machine)."
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The judge, by its name on the server.")] = None,
@@ -67,24 +67,26 @@ def init(
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", "-y", help="Ask nothing; take every draft, but no mapping (--accept)."
+            "--yes", "-y", help="Ask no questions; accept every draft, but no mapping (--accept)."
         ),
     ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Look at your data and write a commented recipe that runs, with a judge that answers on this machine.
+    """Look at your data and write a commented recipe that runs, with a judge found on this machine.
 
-    It asks what it cannot see, on a terminal; what an option says is not asked.
+    On a terminal it asks for what it cannot find out and no option states.
     """
     OUT.quiet = quiet or as_json
     asking = _Asking(sys.stdin.isatty() and sys.stdout.isatty() and not (yes or OUT.quiet))
     if example:
         if source is not None:
             raise UsageError(
-                "--example copies curate's own data", got=source, expected="no SOURCE beside it"
+                "--example copies curate's own data", got=source, expected="no SOURCE with it"
             )
-        _tell(_copy_example(out or Path("curate-example")), as_json=as_json)
+        written = _copy_example(out or Path("curate-example"))
+        if as_json:
+            print_json(written)
         return
     source = source or asking.text("Where are your chats (file, folder, glob or Hub id)?")
     if source is None:
@@ -95,22 +97,18 @@ def init(
         )
     from curate.sources.hub_recipes import PREFIX
 
-    choose = _Judges(asking, server, model)
+    judges = _Judges(asking, server, model)
     if source.startswith(PREFIX):
-        written = _copy_ready(source, out, choose)
+        written = _copy_ready(source, out, judges)
     else:
-        written = _start(source, accept, role, scenario, choose, out, asking, as_json=as_json)
-    _tell(written, as_json=as_json)
-
-
-def _tell(written: dict[str, Any], *, as_json: bool) -> None:
+        written = _write_first(source, accept, role, scenario, judges, out, asking, as_json=as_json)
     if as_json:
         print_json(written)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Questions to a person; the default is the answer where nobody is there."""
+    """Questions to the user; every answer is the default if there is no terminal."""
 
     is_possible: bool
 
@@ -119,8 +117,8 @@ class _Asking:
 
         if not self.is_possible:
             return default
-        said = Prompt.ask(escape(question), console=OUT, default=default)
-        return (said or "").strip() or None
+        answer = Prompt.ask(escape(question), console=OUT, default=default)
+        return (answer or "").strip() or None
 
     def agreed(self, question: str) -> bool:
         from rich.prompt import Confirm
@@ -128,7 +126,7 @@ class _Asking:
         return self.is_possible and Confirm.ask(escape(question), console=OUT, default=True)
 
     def one_of(self, question: str, names: Sequence[str]) -> int:
-        """The place of the name that was chosen; 0 where nobody is asked."""
+        """Return the index of the name that was chosen; 0 without a terminal."""
         from rich.prompt import IntPrompt
 
         if not self.is_possible:
@@ -146,25 +144,25 @@ class _Asking:
 
 @dataclass(frozen=True, slots=True)
 class _Judges:
-    """The judge of a first recipe: what options name, else what answers on this machine."""
+    """The choice of a first recipe's judge: the one that options name, else a server found on this machine."""
 
     asking: _Asking
     server: str | None
     model: str | None
 
     def choose(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-        """The judge as a recipe has it, and what else its server has; None where it is to be filled in."""
+        """Return the judge as a recipe states it, and the server's other models; None if it is to be filled in."""
         from curate.engines.local_servers import PORTS, find_servers
 
         if self.server is not None:
             return self._on(self.server)
-        known = [(one, name) for one in find_servers() for name in one.models]
+        models = [(found, name) for found in find_servers() for name in found.models]
         if self.model is not None:
-            known = [(one, name) for one, name in known if name == self.model]
-        if known:
-            named = [f"{name} at {one.url}" for one, name in known]
-            at = self.asking.one_of("Which one judges?", [*named, _LATER])
-            return (None, ()) if at == len(known) else self._config(*known[at])
+            models = [(found, name) for found, name in models if name == self.model]
+        if models:
+            names = [f"{name} at {found.url}" for found, name in models]
+            index = self.asking.one_of("Which one is the judge?", [*names, _LATER])
+            return (None, ()) if index == len(models) else self._config(*models[index])
         ports = ", ".join(f"{program} {port}" for port, program in [*PORTS.items()][:6])
         has = f"has a model {self.model!r}" if self.model else "answers"
         ERR.print(
@@ -177,27 +175,26 @@ class _Judges:
     def _on(self, url: str) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
         from curate.engines.local_servers import ask_models
 
-        found = ask_models(url)
-        if found is None or (found.asks_for_key and self.model is None):
+        server = ask_models(url)
+        if server is None or (server.asks_for_key and self.model is None):
             raise UsageError(
                 "no model can be chosen on this server",
-                got=f"{url}: " + ("it asks for a key" if found else "no list of chat models"),
+                got=f"{url}: " + ("it asks for a key" if server else "no list of chat models"),
                 expected="a server whose list of models can be read at /models",
                 fix="name the judge with --model, and put its key into JUDGE_API_KEY"
-                if found
-                else "check the address (mostly it ends with /v1), or leave --server out and fill in the judge later",
+                if server
+                else "check the address (it usually ends with /v1), or leave --server out and fill in the judge later",
             )
-        if found.asks_for_key or self.model is not None:
-            if found.models and self.model not in found.models:
+        if server.asks_for_key or self.model is not None:
+            if server.models and self.model not in server.models:
                 raise UsageError(
                     "the server has no model of that name",
                     got=self.model,
-                    expected=", ".join(found.models[:20]),
+                    expected=", ".join(server.models[:20]),
                 )
-            return self._config(found, self.model or "")
-        return self._config(
-            found, found.models[self.asking.one_of("Which one judges?", found.models)]
-        )
+            return self._config(server, self.model or "")
+        index = self.asking.one_of("Which one is the judge?", server.models)
+        return self._config(server, server.models[index])
 
     @staticmethod
     def _config(server: FoundServer, model: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -207,27 +204,27 @@ class _Judges:
         return judge, tuple(name for name in server.models if name != model)
 
 
-def _start(
+def _write_first(
     source: str,
     accept: bool,
     role: str | None,
     scenario: str | None,
-    choose: _Judges,
+    judges: _Judges,
     out: Path | None,
     asking: _Asking,
     *,
     as_json: bool,
 ) -> dict[str, Any]:
-    """Write a recipe for data that nobody prepared; what `--json` says of it."""
+    """Write a recipe for data without a ready one; return the object of `--json`."""
     from curate.planning.first_recipe import RecipeDraft, draft_role, draft_scenario, recipe_text
     from curate.recipe import parse_source
     from curate.run.ingest import new_recipe, recipe_name
 
     config = parse_source({"path": source})
     path = new_recipe(out or Path(recipe_name(config)))
-    look, doubts = _looked_at(config, accept, asking, as_json=as_json)
+    look, doubts = _look_at(config, accept, asking, as_json=as_json)
     show_source(OUT, look.report.as_dict())
-    judge, others = choose.choose()
+    judge, others = judges.choose()
     whole = len(look.dialogues)
     if look.with_scenario < whole and scenario is None:
         scenario = asking.text("What conversation is this?", draft_scenario(look))
@@ -236,9 +233,9 @@ def _start(
     draft = RecipeDraft(role, scenario, judge, others, doubts)
     command = command_line()
     bare = recipe_text(look, draft, command=command, file=path)
-    plan, problem = _planned(bare, judge)
-    modes = {name: f"{held.mode}" for name, held in plan.identities.items()} if judge else {}
-    expected = _expected(plan, judge)
+    plan, problem = _plan(bare, judge)
+    modes = {name: f"{model.mode}" for name, model in plan.identities.items()} if judge else {}
+    expected = _expected_load(plan, judge)
     text = recipe_text(look, draft, command=command, file=path, modes=modes, expected=expected)
     path.write_text(text, encoding="utf-8")
     _show_end(path, plan, draft, expected, problem)
@@ -255,10 +252,14 @@ def _start(
     }
 
 
-def _looked_at(
+def _look_at(
     config: Any, accept: bool, asking: _Asking, *, as_json: bool
 ) -> tuple[FirstLook, tuple[str, ...]]:
-    """The source's first rows, by a mapping that was accepted where no shape is certain; what is doubtful about it."""
+    """Return the source's first rows, and doubts about the mapping that was accepted if no shape is certain.
+
+    Raises:
+        typer.Exit: the mapping was not accepted.
+    """
     from curate.planning.first_recipe import look_at
     from curate.sources.proposal import UnknownShapeError
 
@@ -275,42 +276,42 @@ def _looked_at(
                 proposal,
                 ends_here=not (accept or asking.is_possible),
             )
-        if not accept and not asking.agreed("Read it so?"):
+        if not accept and not asking.agreed("Read it with this mapping?"):
             if as_json:
                 print_json({"proposal": proposal.as_dict()})
             raise typer.Exit(exit_codes.BAD_USAGE) from None
-        taken = config.model_copy(update={"mapping": proposal.mapping})
-        return look_at(taken), proposal.doubts
+        mapped = config.model_copy(update={"mapping": proposal.mapping})
+        return look_at(mapped), proposal.doubts
 
 
-def _planned(text: str, judge: dict[str, Any] | None) -> tuple[Plan, str | None]:
-    """What the recipe's run would ask; where its judge cannot be opened, of a stand-in, and why it cannot."""
+def _plan(text: str, judge: dict[str, Any] | None) -> tuple[Plan, str | None]:
+    """Return the plan of the recipe's run; with a stand-in if its judge cannot be opened, and why it cannot."""
     from curate.executors.loop import run as run_in_loop
     from curate.planning.first_recipe import ROWS, STAND_IN
     from curate.planning.plan import make_plan
     from curate.recipe import parse_recipe
     from curate.storage.yaml_text import parse_yaml
 
-    def planned(judge: dict[str, Any]) -> Plan:
+    def plan_with(judge: dict[str, Any]) -> Plan:
         recipe = parse_recipe({"name": "first", **parse_yaml(text), "models": {"judge": judge}})
         return run_in_loop(make_plan(recipe, limit=ROWS))
 
     if judge is None:
-        return planned(STAND_IN), None
+        return plan_with(STAND_IN), None
     try:
-        return planned(judge), None
+        return plan_with(judge), None
     except CurateError as error:
-        return planned(STAND_IN), str(error)
+        return plan_with(STAND_IN), str(error)
 
 
-def _expected(plan: Plan, judge: dict[str, Any] | None) -> str:
-    """What a run would ask, in a sentence; made of a sample."""
+def _expected_load(plan: Plan, judge: dict[str, Any] | None) -> str:
+    """Return a sentence on the requests and tokens of a run, estimated from a sample."""
     assert plan.estimate is not None  # the recipe asks a judge
     total = plan.estimate.total
-    of = "" if judge else ", of a judge that gives log-probabilities"
+    assumed = "" if judge else ", with a judge that gives log-probabilities"
     return (
         f"Expected for {plural(plan.estimate.dialogues, 'dialogue')}: {plural(total.requests, 'request')}, "
-        f"{plural(total.prompt_tokens, 'token')} in, {total.completion_tokens:,} out{of}."
+        f"{plural(total.prompt_tokens, 'token')} in, {total.completion_tokens:,} out{assumed}."
     )
 
 
@@ -321,28 +322,28 @@ def _show_end(
         OUT.print(
             f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold]"
         )
-    OUT.print(f"{expected} `curate estimate {escape(str(path))} --measure` tells the time.")
+    OUT.print(f"{expected} `curate estimate {escape(str(path))} --measure` estimates the time.")
     if problem is not None:
         ERR.print(f"[yellow]warning:[/yellow] the judge cannot be used yet: {escape(problem)}")
     drafts = [name for name in ("role", "scenario") if getattr(draft, name)]
     OUT.print(f"[bold]written:[/bold] {escape(str(path))}", soft_wrap=True)
     if drafts:
-        OUT.print(f"  {' and '.join(drafts)} in it are drafts: make them say what is so")
+        OUT.print(f"  {' and '.join(drafts)} in it are drafts: correct them")
     _show_next(path, has_judge=draft.judge is not None)
 
 
 def _show_next(path: Path, *, has_judge: bool) -> None:
     name = escape(str(path))
-    does = (
+    step = (
         f"curate run {name} --limit 20"
         if has_judge
         else f"name a judge in it, then curate run {name} --dry-run"
     )
-    OUT.print(f"[cyan]next:[/cyan] {does}", soft_wrap=True)
+    OUT.print(f"[cyan]next:[/cyan] {step}", soft_wrap=True)
 
 
 def _copy_ready(source: str, out: Path | None, judges: _Judges) -> dict[str, Any]:
-    """Write a ready recipe, with the judge that was found in it."""
+    """Write a ready recipe with the judge that was chosen; return the object of `--json`."""
     from curate.planning.first_recipe import with_judge
     from curate.run.ingest import new_recipe
     from curate.sources.hub_recipes import find_hub_recipe
@@ -360,14 +361,14 @@ def _copy_ready(source: str, out: Path | None, judges: _Judges) -> dict[str, Any
 
 
 def _copy_example(folder: Path) -> dict[str, Any]:
-    """Copy the quickstart's recipe and its data, as they come with curate."""
+    """Copy the quickstart's recipe and its data; return the object of `--json`."""
     from curate.sources.shipped_files import recipes_folder
 
     if folder.exists():
         raise UsageError(
-            "the example is not written over what is there",
+            "the folder for the example exists already",
             got=folder,
-            expected="a folder that is not there yet",
+            expected="a folder that does not exist yet",
             fix="name one with --out",
         )
     shipped = recipes_folder()

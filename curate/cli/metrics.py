@@ -1,4 +1,4 @@
-"""`curate metrics`: the weighted metrics there are, and a draft of one of your own."""
+"""`curate metrics`: list the weighted metrics, or draft one of your own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 metrics = typer.Typer(invoke_without_command=True)
 
 Recipe = Annotated[
-    Path | None, typer.Option("--recipe", help="With the metrics and weights of this recipe.")
+    Path | None, typer.Option("--recipe", help="List this recipe's metrics and weights.")
 ]
 
 
@@ -46,10 +46,10 @@ def list_metrics(
 
 @metrics.command("new")
 def draft(
-    sentence: Annotated[str, typer.Argument(help="What the metric shall measure.")],
-    recipe: Annotated[Path, typer.Option("--recipe", help="Whose models.judge drafts it.")],
+    sentence: Annotated[str, typer.Argument(help="What the metric should measure.")],
+    recipe: Annotated[Path, typer.Option("--recipe", help="Recipe whose models.judge drafts it.")],
 ) -> None:
-    """Draft a metric of your own from a sentence, with a recipe's judge; edit it before you use it."""
+    """Have a recipe's judge draft a metric from a sentence; edit it before you use it."""
     from curate.api import draft_metric
     from curate.judging.metrics.draft import as_yaml
 

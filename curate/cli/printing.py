@@ -1,4 +1,4 @@
-"""What several commands print: sources, messages, labels that were not used, tables of numbers."""
+"""Printing that several commands share: sources, messages, labels that were not used, tables of numbers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _CLIP = 300
 
 
 def clip(text: str) -> str:
-    """The text in one line, cut where it is long."""
+    """Return the text in one line of at most 300 characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= _CLIP else flat[: _CLIP - 1] + "…"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Return seconds for people: `3.2 s`, `12 min`, `2 h 5 min`."""
     if seconds < 100:
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)
@@ -34,12 +34,16 @@ def duration(seconds: float) -> str:
 
 
 def listed(counts: Mapping[str, object]) -> str:
-    """Names with their numbers, in one line."""
+    """Return names with their numbers, sorted by name, in one line."""
     return ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
 
 
 def number_table(first: str, *columns: str, texts: Collection[str] = (), **options: Any) -> Table:
-    """A table of names and right-aligned numbers; columns of `texts` stand left, too. Options are those of `Table`."""
+    """Return an empty table: the first column and those in `texts` are left-aligned, the others right-aligned.
+
+    Args:
+        options: those of `rich.table.Table`.
+    """
     table = Table(box=None, pad_edge=False, **options)
     table.add_column(first)
     for column in columns:
@@ -48,7 +52,7 @@ def number_table(first: str, *columns: str, texts: Collection[str] = (), **optio
 
 
 def show_unused(unused: Unused, of: int | None = None) -> None:
-    """Labels that were not used, by reason; `of` is how many there are."""
+    """Print how many labels were not used, by reason; `of` is the number of all labels."""
     whole = "" if of is None else f" of {plural(of, 'row')}"
     for reason, number in unused.counts.items():
         OUT.print(
@@ -58,7 +62,7 @@ def show_unused(unused: Unused, of: int | None = None) -> None:
 
 
 def show_assumed_scales(assumed: Mapping[str, str]) -> None:
-    """Print which scales labels were taken to be on, where nobody stated one and they do not show it."""
+    """Print the scales assumed for labels whose scale was not stated and cannot be seen from their values."""
     if assumed:
         OUT.print(
             f"[yellow]assumed scales:[/yellow] {escape('; '.join(f'{name} {scale}' for name, scale in assumed.items()))}"
@@ -68,7 +72,7 @@ def show_assumed_scales(assumed: Mapping[str, str]) -> None:
 
 
 def show_source(console: Console, source: Mapping[str, Any]) -> None:
-    """What a source is and what became of its rows."""
+    """Print a source's shape and what became of its rows."""
     console.print(
         f"[bold]{escape(str(source['path']))}[/bold]: shape [bold]{source['shape']}[/bold], "
         f"confidence {source['confidence']:.2f}"
@@ -93,7 +97,7 @@ def show_source(console: Console, source: Mapping[str, Any]) -> None:
 
 
 def short(value: float | None) -> str:
-    """Two decimals without the leading zero; empty for None."""
+    """Return two decimals without the leading zero; empty for None."""
     if value is None:
         return ""
     text = f"{value:.2f}"
@@ -105,7 +109,7 @@ def short(value: float | None) -> str:
 def with_interval(
     value: float | None, interval: tuple[float, float] | None, *, tight: bool = False
 ) -> str:
-    """A figure with its interval: `.39 (.34 to .44)`, or `.39 .34:.44` where there is little room."""
+    """Return a figure with its interval: `.39 (.34 to .44)`, or `.39 .34:.44` if `tight`."""
     if value is None or interval is None:
         return short(value)
     low, high = map(short, interval)
@@ -113,6 +117,6 @@ def with_interval(
 
 
 def show_message(console: Console, message: Message) -> None:
-    """A message in a line: role, calls, clipped text."""
+    """Print a message in one line: role, calls, clipped text."""
     calls = "".join(f" calls {call.name}" for call in message.tool_calls)
     console.print(f"  [cyan]{message.role}[/cyan]{escape(calls)}: {escape(clip(message.content))}")

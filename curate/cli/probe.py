@@ -1,4 +1,4 @@
-"""`curate probe`: tries a recipe's judge on planted flaws before it is trusted; and holds two judges against each other."""
+"""`curate probe`: test a recipe's judge on planted flaws before you trust it, or compare two judges."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 _SECTIONS = {
     "finding": "does it find flaws? (every line should pass)",
     "kinds": "which kinds of flaws does it see?",
-    "steadiness": "does it stay where nothing that matters changes?",
-    "hidden": "does it listen to what is hidden in a dialogue?",
+    "steadiness": "does it stay the same when nothing that matters changes?",
+    "hidden": "does it obey what is hidden in a dialogue?",
 }
 _STYLES = {"fail": "red", "unclear": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Which cases: where from, how many, of which draws, and how many the policy writes; and how fast the judge is."""
+class _Options:
+    """The options that make up a probe's plan: its cases and the judge's rates."""
 
     data: str | None
     limit: int
@@ -45,34 +45,35 @@ class _Asked:
 def probe(
     recipe: Annotated[
         Path | None,
-        typer.Argument(metavar="RECIPE", help="Recipe whose judge is tried; with --compare none."),
+        typer.Argument(metavar="RECIPE", help="Recipe whose judge is tested; none with --compare."),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="Path or Hub id of dialogues that are good as they are; by default curate's sample."
+            help="Path or Hub id of good dialogues to plant flaws in (default: curate's sample)."
         ),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=13, help="Most planted flaws (default 312); other lines have a tenth as many."
+            min=13,
+            help="Plant at most this many flaws (default 312); other lines of the card have a tenth as many.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 42,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 42,
     policy: Annotated[
         int,
         typer.Option(
             min=0,
-            help="So many of the flaws are written by the recipe's policy model instead of by fixed edits.",
+            help="Have the recipe's policy model write this many of the flaws instead of fixed edits.",
         ),
     ] = 0,
     compare: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
             metavar="A B",
-            help="Two recipes, or run folders with a card: which judge, prompt or mode does better on the same "
-            "cases? A recipe without a card of these cases is probed first.",
+            help="Compare two recipes, or run folders with a card: which judge, prompt or mode does better on the "
+            "same cases. A recipe without a card of these cases is probed first.",
         ),
     ] = None,
     rate: Rate = None,
@@ -80,20 +81,20 @@ def probe(
     set_: Overrides = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for card and replies (default the run folder runs/<name>)."),
+        typer.Option(help="Folder for the card and the replies (default runs/<name>)."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would cost, without a model call.")
+        bool, typer.Option("--dry-run", help="Print what it would cost; no model calls.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Plant flaws in good dialogues and see whether the judge finds them, and what else moves its scores.
+    """Plant flaws in good dialogues, and test whether the judge finds them and what else moves its scores.
 
-    The card lies in the run folder as trust/probe.json. Stopped at any time, the same command goes on.
+    The card is in the run folder as trust/probe.json. If it is interrupted, the same command continues.
     """
     from curate.run.probe_plan import CASES
 
-    asked = _Asked(data, limit or CASES, seed, policy, rate, rate_from)
+    options = _Options(data, limit or CASES, seed, policy, rate, rate_from)
     if compare is not None:
         if recipe is not None or out is not None:
             raise UsageError(
@@ -101,11 +102,11 @@ def probe(
                 got=recipe or f"--out {out}",
                 fix="curate probe --compare A B",
             )
-        _compare(compare, asked, set_ or [], dry_run=dry_run, as_json=as_json)
+        _compare(compare, options, set_ or [], dry_run=dry_run, as_json=as_json)
         return
     if recipe is None:
         raise UsageError("no recipe is named", expected="curate probe RECIPE, or --compare A B")
-    probed = _probe(recipe, asked, set_ or [], out, dry_run=dry_run, as_json=as_json)
+    probed = _probe(recipe, options, set_ or [], out, dry_run=dry_run, as_json=as_json)
     if probed is None:
         return
     report, run, allowed = probed.report, *_run_of(recipe, set_ or [], out)
@@ -116,7 +117,7 @@ def probe(
         OUT.print(f"written: {escape(str(run / 'trust' / 'probe.json'))}", soft_wrap=True)
     if probed.unscored_share > allowed:
         ERR.print(
-            f"[yellow]warning:[/yellow] {probed.unscored_share:.0%} of what was asked is unscored, more than "
+            f"[yellow]warning:[/yellow] {probed.unscored_share:.0%} of the requested scores are unscored, more than "
             f"`max_unscored` ({allowed:.0%}) allows",
             soft_wrap=True,
         )
@@ -132,22 +133,24 @@ def _run_of(recipe: Path, overrides: list[str], out: Path | None) -> tuple[Path,
 
 def _probe(
     recipe: Path,
-    asked: _Asked,
+    options: _Options,
     overrides: list[str],
     out: Path | None,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> Probed | None:
-    """Plan, say what it costs, ask and keep the card; None for a dry run."""
+    """Plan, print what it costs, ask the judge and keep the card; return None for a dry run."""
     from curate.planning.rates import known_rates, parse_rates
     from curate.recipe import load_recipe
     from curate.run.probe import plan_probe, probe_judge, write_probe
 
     loaded = load_recipe(recipe, overrides)
     run = out or Path("runs") / loaded.name
-    rates = known_rates(None if asked.rate is None else parse_rates(asked.rate), asked.rate_from)
-    plan = plan_probe(loaded, asked.data, asked.limit, asked.seed, asked.policy, rates)
+    rates = known_rates(
+        None if options.rate is None else parse_rates(options.rate), options.rate_from
+    )
+    plan = plan_probe(loaded, options.data, options.limit, options.seed, options.policy, rates)
     if dry_run and as_json:
         print_json(_plan_as_dict(plan))
     elif not as_json:
@@ -193,13 +196,13 @@ def _show_plan(plan: ProbePlan) -> None:
         + (
             ""
             if len(plan.cases) >= plan.limit
-            else f" ({plural(plan.limit, 'flaw')} wanted; there is no room for more)"
+            else f" ({plural(plan.limit, 'flaw')} asked for; there is no room for more)"
         ),
         soft_wrap=True,
     )
     OUT.print(
-        f"asked of the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
-        f"tokens, {plan.load.prefilled:,.0f} where starts are shared (4 characters a token){cost}",
+        f"to the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
+        f"tokens, {plan.load.prefilled:,.0f} with shared prefixes (4 characters a token){cost}",
         soft_wrap=True,
     )
     if plan.seconds is None or plan.rates is None:
@@ -207,13 +210,11 @@ def _show_plan(plan: ProbePlan) -> None:
     else:
         OUT.print(f"time: {duration(plan.seconds)} ({escape(plan.rates.source)})", soft_wrap=True)
     if plan.by_policy:
-        OUT.print(
-            f"asked of the policy: {plural(2 * plan.by_policy, 'message')}, up to three times each"
-        )
+        OUT.print(f"to the policy: {plural(2 * plan.by_policy, 'request')}, up to three times each")
 
 
 def show_card(report: ProbeReport) -> None:
-    """The whole card, a section a table, and its sentence."""
+    """Print the card, one table for each section, and its sentence."""
     from curate.trust.probe_card import LEAST_DIALOGUES
 
     judge = report.identity
@@ -229,23 +230,25 @@ def show_card(report: ProbeReport) -> None:
         left = ", ".join(f"{reason} {number}" for reason, number in report.not_planted.items())
         OUT.print(
             f"written by the policy: {report.planted_by['policy']}"
-            + (f"; edited instead, since what it wrote could not be used: {left}" if left else "")
+            + (f"; edited instead, because its text could not be used: {left}" if left else "")
         )
     for section, question in _SECTIONS.items():
-        columns = ("line", "is", "95 %", "against", "could see", "n", "")
+        columns = ("line", "value", "95 %", "baseline", "detectable", "n", "")
         table = number_table(*columns, texts=("",), title=question, title_justify="left")
         lines = [line for line in report.lines if line.section == section]
         for line in lines:
             if line.state != "not_run":
                 table.add_row(*_cells(line), style=_STYLES.get(line.state, ""))
         OUT.print(table if table.rows else f"[italic]{question}[/italic]")
-        missing = ", ".join(_spoken(line.name) for line in lines if line.state == "not_run")
+        missing = ", ".join(_in_words(line.name) for line in lines if line.state == "not_run")
         if missing:
-            said = f"not run, for want of cases of {plural(LEAST_DIALOGUES, 'dialogue')}: {missing}"
-            OUT.print(f"[dim]{said}[/dim]", soft_wrap=True)
+            OUT.print(
+                f"[dim]not run, needs cases of {plural(LEAST_DIALOGUES, 'dialogue')}: {missing}[/dim]",
+                soft_wrap=True,
+            )
     if report.unscored:
-        said = ", ".join(f"{reason} {number}" for reason, number in report.unscored.items())
-        OUT.print(f"unscored: {said} (of {report.asked:,} asked)")
+        reasons = ", ".join(f"{reason} {number}" for reason, number in report.unscored.items())
+        OUT.print(f"unscored: {reasons} (of {report.asked:,} requested)")
     if report.without_harmless:
         OUT.print(f"without a harmless edit: {report.without_harmless} of {report.cases}")
     OUT.print(escape(report.sentence), soft_wrap=True)
@@ -254,7 +257,7 @@ def show_card(report: ProbeReport) -> None:
 def _cells(line: ProbeLine) -> tuple[str, ...]:
     low, high = line.interval or (0.0, 0.0)
     return (
-        _spoken(line.name),
+        _in_words(line.name),
         _figure(line.value or 0.0, line.unit),
         f"{_figure(low, line.unit)} to {_figure(high, line.unit)}",
         _figure(line.against or 0.0, line.unit),
@@ -264,7 +267,7 @@ def _cells(line: ProbeLine) -> tuple[str, ...]:
     )
 
 
-def _spoken(name: str) -> str:
+def _in_words(name: str) -> str:
     return name.replace("_", " ")
 
 
@@ -278,7 +281,7 @@ def _size(value: float | None) -> str:
 
 def _compare(
     sides: tuple[Path, Path],
-    asked: _Asked,
+    options: _Options,
     overrides: list[str],
     *,
     dry_run: bool,
@@ -286,8 +289,9 @@ def _compare(
 ) -> None:
     from curate.run.probe import compare_probes
 
-    probed = [_card_of(side, asked, overrides, dry_run=dry_run, as_json=as_json) for side in sides]
-    first, second = probed
+    first, second = (
+        _card_of(side, options, overrides, dry_run=dry_run, as_json=as_json) for side in sides
+    )
     if first is None or second is None:
         return
     compared = compare_probes(first, second)
@@ -299,40 +303,40 @@ def _compare(
 
 def _card_of(
     side: Path,
-    asked: _Asked,
+    options: _Options,
     overrides: list[str],
     *,
     dry_run: bool,
     as_json: bool,
 ) -> Probed | None:
-    """The card of a run folder, or of a recipe, whose judge is asked first; what it asked before is kept."""
+    """Return the card of a run folder, or of a recipe, whose judge is probed first; earlier replies are kept."""
     from curate.run.probe import read_probe
 
     if side.is_dir():
-        held = read_probe(side)
-        if held is None:
+        probed = read_probe(side)
+        if probed is None:
             raise UsageError(
                 "the run folder has no card of a probe",
                 got=side,
                 fix="curate probe RECIPE makes one; or name the recipe in place of the folder",
             )
-        return held
-    return _probe(side, asked, overrides, None, dry_run=dry_run, as_json=as_json)
+        return probed
+    return _probe(side, options, overrides, None, dry_run=dry_run, as_json=as_json)
 
 
 def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None:
-    """Print what tells two judges apart, line by line, and the sentence of it."""
+    """Print how two judges differ, line by line, and the comparison's sentence."""
     for name, path, judge in zip("AB", sides, (compared.first, compared.second), strict=True):
-        said = f"{name}: {path} ({judge.model}, {judge.engine}, mode {judge.mode})"
-        OUT.print(escape(said), soft_wrap=True)
-    columns = ("line", "A", "B", "A-B", "95 %", "could see", "n", "better")
+        heading = f"{name}: {path} ({judge.model}, {judge.engine}, mode {judge.mode})"
+        OUT.print(escape(heading), soft_wrap=True)
+    columns = ("line", "A", "B", "A-B", "95 %", "detectable", "n", "better")
     table = number_table(*columns, texts=("better",))
     for line in compared.lines:
         table.add_row(*_compared_cells(line))
     OUT.print(table)
-    left = compared.only_first + compared.only_second
-    if left:
-        OUT.print(f"left out, since only one of them has it: {left:,} figures")
+    unmatched = compared.only_first + compared.only_second
+    if unmatched:
+        OUT.print(f"left out because only one of them has it: {plural(unmatched, 'figure')}")
     OUT.print(escape(compared.sentence), soft_wrap=True)
 
 
@@ -341,7 +345,7 @@ def _compared_cells(line: ComparedLine) -> tuple[str, ...]:
     if line.interval is not None:
         ends = f"{line.interval[0]:+.2f}:{line.interval[1]:+.2f}"
     return (
-        _spoken(line.name),
+        _in_words(line.name),
         _figure(line.first, line.unit),
         _figure(line.second, line.unit),
         f"{line.difference:+.2f}",

@@ -1,4 +1,4 @@
-"""How far a run is: bars on a terminal, lines in a log."""
+"""Progress of a run: bars on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class _RateColumn(ProgressColumn):
 
 
 class RunProgress:
-    """How far a run is: a bar a stage on a terminal, a line now and then where the output is a log.
+    """Progress of a run: one bar for each stage on a terminal, lines at intervals in a log.
 
     Call it with (stage, rows done, rows in all).
 
     Args:
-        bars: where bars go, if it is a terminal.
-        logs: the first that is no terminal gets the lines; none of them, if all are.
+        bars: console for the bars, if it is a terminal.
+        logs: consoles for the lines; the first that is no terminal gets them.
         every: seconds between two lines of a stage.
     """
 
@@ -74,7 +74,7 @@ class RunProgress:
 
 
 class _ProgressLines:
-    """Lines for a log: where a stage begins and ends, and between them at intervals, whether or not a row came."""
+    """Lines for a log: when a stage begins and ends, and at intervals between, whether or not a row is done."""
 
     def __init__(self, console: Console, every: float) -> None:
         self._console = console
@@ -82,7 +82,7 @@ class _ProgressLines:
         self._guard = threading.Lock()
         self._stopped = threading.Event()
         self._clock = threading.Thread(target=self._tick, name="progress", daemon=True)
-        self._began = self._said = time.monotonic()
+        self._began = self._printed_at = time.monotonic()
         self._stage: str | None = None
         self._first = self._done = self._total = 0
 
@@ -101,32 +101,32 @@ class _ProgressLines:
                 self._end_stage()
                 self._stage, self._first, self._began = stage, done, time.monotonic()
             self._done, self._total = done, total
-            if (is_new and done < total) or time.monotonic() - self._said >= self._every:
-                self._say(self._where())
+            if (is_new and done < total) or time.monotonic() - self._printed_at >= self._every:
+                self._print(self._line())
 
     def _tick(self) -> None:
         while not self._stopped.wait(self._every):
             with self._guard:
-                if time.monotonic() - self._said >= self._every:
-                    self._say(self._where())
+                if time.monotonic() - self._printed_at >= self._every:
+                    self._print(self._line())
 
-    def _where(self) -> str:
+    def _line(self) -> str:
         spent = time.monotonic() - self._began
         if self._stage is None:
-            return f"starting, for {duration(spent)}"
+            return f"starting for {duration(spent)}"
         if self._done >= self._total:
-            return f"{self._stage}: {self._done:,} done; still at work, for {duration(spent)}"
-        said = f"{self._stage}: {self._done:,} of {self._total:,} ({self._done / self._total:.0%})"
+            return f"{self._stage}: {self._done:,} done; still working after {duration(spent)}"
+        line = f"{self._stage}: {self._done:,} of {self._total:,} ({self._done / self._total:.0%})"
         rate = (self._done - self._first) / spent if spent else 0.0
         if not rate:
-            return said
-        return f"{said}, {rate:.2g}/s, {duration((self._total - self._done) / rate)} left"
+            return line
+        return f"{line}, {rate:.2g}/s, {duration((self._total - self._done) / rate)} left"
 
     def _end_stage(self) -> None:
         if self._stage is not None:
             spent = duration(time.monotonic() - self._began)
-            self._say(f"{self._stage}: {self._done:,} of {self._total:,} done in {spent}")
+            self._print(f"{self._stage}: {self._done:,} of {self._total:,} done in {spent}")
 
-    def _say(self, line: str) -> None:
-        self._said = time.monotonic()
+    def _print(self, line: str) -> None:
+        self._printed_at = time.monotonic()
         self._console.print(line, soft_wrap=True)

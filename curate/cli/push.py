@@ -1,4 +1,4 @@
-"""`curate push`: a run as a dataset on the Hugging Face Hub."""
+"""`curate push`: push a run to the Hugging Face Hub as a dataset."""
 
 from __future__ import annotations
 
@@ -27,28 +27,34 @@ def push(
     repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset repository: owner/name.")],
     license_: Annotated[
         list[str] | None,
-        typer.Option("--license", help="As the Hub names it: apache-2.0, cc-by-4.0, … Repeatable."),
+        typer.Option(
+            "--license",
+            help="Licence, as the Hub names it: apache-2.0, cc-by-4.0, … Repeatable.",
+        ),
     ] = None,
     language: Annotated[
-        list[str] | None, typer.Option(help="Code of a language: en, de, … Repeatable.")
+        list[str] | None, typer.Option(help="Language code: en, de, … Repeatable.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Name on the card (default the run's).")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the card (default: the run's name).")
+    ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="Let findings out: email, phone, card, id, name, secret or secret:<rule>. Repeatable.",
+            help="Publish findings of this kind: email, phone, card, id, name, secret or secret:<rule>. Repeatable.",
         ),
     ] = None,
     redact: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND", help="Replace such findings by their kind, in the rows. Repeatable."
+            metavar="KIND",
+            help="Replace findings of this kind in the rows by its name. Repeatable.",
         ),
     ] = None,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="Leave rows with such findings out. Repeatable."),
+        typer.Option(metavar="KIND", help="Leave out rows with findings of this kind. Repeatable."),
     ] = None,
     names: Annotated[
         bool,
@@ -60,33 +66,38 @@ def push(
     phone_region: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Country whose numbers are known without its code (default {', '.join(REGIONS)})."
+            help="Country whose phone numbers are found without a country code "
+            f"(default {', '.join(REGIONS)}). Repeatable."
         ),
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="Let everybody see it; private without.")
+        bool, typer.Option("--public", help="Make the dataset public (default: private).")
     ] = False,
     branch: Annotated[
-        str | None, typer.Option("--branch", "--revision", help="Made if missing (default main).")
+        str | None,
+        typer.Option("--branch", "--revision", help="Branch; created if missing (default main)."),
     ] = None,
-    message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
-    shard_mb: Annotated[int, typer.Option(min=1, help="Size of a Parquet file at most.")] = 500,
+    message: Annotated[str | None, typer.Option(help="Commit message.")] = None,
+    shard_mb: Annotated[
+        int, typer.Option(min=1, help="Largest size of a Parquet file, in megabytes.")
+    ] = 500,
     report: Annotated[
         bool,
         typer.Option(
-            "--report", help="Push the run's page too: the text of every dialogue, selected or not."
+            "--report",
+            help="Also push the run's page: it has the text of every dialogue, selected or not.",
         ),
     ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Write and scan everything, send nothing; 1 if findings would stop it.",
+            help="Write and scan everything, send nothing; exit code 1 if findings would stop the push.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Push a run to the Hub in one commit: rows, pairs, judgments and a card; private, and scanned first."""
+    """Push a run to the Hub in one commit: rows, pairs, judgments and a card; scanned first, private by default."""
     from curate.publishing.push import PushOptions, prepare_push, send
 
     options = PushOptions(
@@ -113,12 +124,12 @@ def push(
             folder = escape(str(prepared.run / "push" / "files"))
             OUT.print(f"[bold]dry run[/bold]: nothing was sent; look at {folder}")
         else:
-            _quiet_where_nobody_looks()
+            _hide_bars_in_logs()
             pushed = send(prepared)
     if pushed is not None:
         _show_pushed(pushed, public=public)
     if as_json:
-        print_json(_described(prepared, pushed))
+        print_json(_as_dict(prepared, pushed))
     stopped = pushed is None and prepared.blocked_by
     raise typer.Exit(exit_codes.FAILED if stopped else exit_codes.DONE)
 
@@ -127,15 +138,15 @@ def _show_pushed(pushed: Pushed, *, public: bool) -> None:
     if pushed.is_unchanged:
         OUT.print("[bold]unchanged[/bold]: the repository holds all of this already")
     for name in pushed.removed:
-        OUT.print(f"removed, of an earlier push: {escape(name)}", soft_wrap=True)
-    seen = "private" if pushed.is_private else "public"
-    OUT.print(f"[bold]pushed[/bold] ({seen}): {escape(pushed.url)}", soft_wrap=True)
+        OUT.print(f"removed, from an earlier push: {escape(name)}", soft_wrap=True)
+    visibility = "private" if pushed.is_private else "public"
+    OUT.print(f"[bold]pushed[/bold] ({visibility}): {escape(pushed.url)}", soft_wrap=True)
     if public and pushed.is_private:
-        OUT.print("it was private before and stays so: its settings on the Hub decide")
+        OUT.print("it was private before and stays private: change that in its settings on the Hub")
 
 
-def _described(prepared: Prepared, pushed: Pushed | None) -> dict[str, Any]:
-    """What `--json` says; `pushed` is null where nothing was sent."""
+def _as_dict(prepared: Prepared, pushed: Pushed | None) -> dict[str, Any]:
+    """Return the object of `--json`; `pushed` is null if nothing was sent."""
     from curate.publishing.push import describe
 
     findings = prepared.findings
@@ -155,7 +166,7 @@ def _described(prepared: Prepared, pushed: Pushed | None) -> dict[str, Any]:
     }
 
 
-def _quiet_where_nobody_looks() -> None:
+def _hide_bars_in_logs() -> None:
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not ERR.is_terminal:
@@ -190,15 +201,15 @@ def _show_findings(prepared: Prepared) -> None:
         OUT.print(f"{escape(name)}: redacted in {plural(rows, 'row')}")
     OUT.print(
         f"scanned {plural(findings.texts, 'text')} of {plural(findings.rows, 'row')}: "
-        f"{findings.counts.total():,} findings"
+        f"{plural(findings.counts.total(), 'finding')}"
     )
     for name, number in sorted(findings.counts.items()):
         state = "[bold red]stops the push[/bold red]" if name in blocked else "allowed"
         OUT.print(
             f"{escape(name)}: {number:,} in {plural(findings.rows_by_name[name], 'row')}, {state}"
         )
-        for found in findings.examples[name]:
-            place = f"{found.file} row {found.row} {found.row_id}".strip()
-            OUT.print(f"  {escape(found.masked)}  {escape(place)}", soft_wrap=True)
+        for example in findings.examples[name]:
+            place = f"{example.file} row {example.row} {example.row_id}".strip()
+            OUT.print(f"  {escape(example.masked)}  {escape(place)}", soft_wrap=True)
     if findings.counts:
         OUT.print(f"all of them: {escape(str(prepared.findings_file))}", soft_wrap=True)

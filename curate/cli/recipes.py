@@ -1,4 +1,4 @@
-"""`curate recipes`: the ready recipes for public datasets."""
+"""`curate recipes`: list the ready recipes for public datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`curate report`: a run as one HTML file that opens from disk."""
+"""`curate report`: write a run as one HTML file that opens from disk."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 def report(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file (default RUN/report.html).")
+        Path | None, typer.Option("--out", help="File to write (default RUN/report.html).")
     ] = None,
     max_mb: Annotated[
-        int, typer.Option(min=1, help="Megabytes of dialogues in a file at most.")
+        int, typer.Option(min=1, help="Most megabytes of dialogues in one file.")
     ] = 50,
     split: Annotated[
         bool,
-        typer.Option("--split", help="Write several files where one would be larger than that."),
+        typer.Option("--split", help="Write several files if one would be larger than that."),
     ] = False,
     opened: Annotated[
         bool,
         typer.Option(
             "--open",
-            help="Open it in the browser, where there is a desktop; never where CI or CURATE_NO_BROWSER is set.",
+            help="Open it in the browser if there is a desktop; never if CI or CURATE_NO_BROWSER is set.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -72,11 +72,11 @@ def report(
 
 
 def has_desktop(environment: Mapping[str, str], platform: str, *, is_terminal: bool) -> bool:
-    """Whether a person sits before a screen on which a browser can open.
+    """Return whether a browser can open on the user's screen.
 
     Args:
         platform: as `sys.platform`.
-        is_terminal: standard output goes to one.
+        is_terminal: standard output is a terminal.
     """
     if not is_terminal or environment.get("CI") or environment.get("CURATE_NO_BROWSER"):
         return False
@@ -86,17 +86,21 @@ def has_desktop(environment: Mapping[str, str], platform: str, *, is_terminal: b
 
 
 def show_written(written: WrittenReport, what: str) -> None:
-    """Say which files were written, what is in them and what is not."""
+    """Print which files were written, what is in them and what is left out.
+
+    Args:
+        what: what the number of dialogues counts, with anything else that is in the files.
+    """
     for path, size in zip(written.files, written.bytes, strict=True):
         OUT.print(f"{escape(str(path))}  {size / 1e6:.1f} MB", soft_wrap=True)
     OUT.print(f"{written.dialogues:,} {what}")
     if written.left_out:
         ERR.print(
-            f"[yellow]The text of {plural(written.left_out, 'dialogue')} is left out, since a larger file is slow to open; their "
-            "scores are there.[/yellow] --split of `curate report` writes several files, --max-mb one that is larger.",
+            f"[yellow]The text of {plural(written.left_out, 'dialogue')} is left out, because a larger file is slow to open; their "
+            "scores are there.[/yellow] `curate report --split` writes several files, --max-mb allows a larger one.",
             soft_wrap=True,
         )
     OUT.print(
-        "The page holds the dialogues themselves. Open it in a browser; it asks nothing of a network.",
+        "The page holds the dialogues themselves. Open it in a browser; it makes no network requests.",
         soft_wrap=True,
     )

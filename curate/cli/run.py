@@ -1,4 +1,4 @@
-"""`curate run`: a recipe from source to export, and what the run came to."""
+"""`curate run`: run a recipe from source to export, and print the result."""
 
 from __future__ import annotations
 
@@ -39,18 +39,21 @@ def run(
     keep_going: Annotated[
         bool,
         typer.Option(
-            "--keep-going", help="Go on where a stage's first 50 dialogues all came to nothing."
+            "--keep-going", help="Continue even if a stage's first 50 dialogues all get no result."
         ),
     ] = False,
     executor: Annotated[
-        Literal["local", "ray"] | None, typer.Option(help="Where stages run; as in the recipe.")
+        Literal["local", "ray"] | None,
+        typer.Option(help="Where stages run (default: as the recipe says)."),
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join ('auto', host:port); implies ray.")
     ] = None,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Also funnels, tokens by stage, checks, estimate."),
+        typer.Option(
+            "--verbose", "-v", help="Also print funnels, tokens by stage, checks and the estimate."
+        ),
     ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -63,11 +66,11 @@ def run(
 
     if executor == "local" and address is not None:
         raise UsageError(
-            "this process joins no cluster",
+            "--address names a Ray cluster, and --executor local joins none",
             got=f"--executor local --address {address}",
             expected="--executor ray, or no --address",
         )
-    OUT.quiet = False  # how a run ended is said in any case
+    OUT.quiet = False  # how a run ended is printed in any case
     changes = list(set_ or [])
     if executor is not None or address is not None:
         changes.append(f"executor.kind={executor or 'ray'}")
@@ -81,7 +84,7 @@ def run(
 
         folder = None if out is None else local_folder(out)
         if out is not None and folder is not None and is_url(out):
-            RemoteFolder(out, folder)  # which looks there: a URL that cannot be reached is refused
+            RemoteFolder(out, folder)  # raises if the URL cannot be reached
         show_plan(OUT, run_in_loop(make_plan(loaded, limit=limit, out=folder)))
         return
     # Lines of progress go to standard output where that is a log, but not into a JSON object.
@@ -94,7 +97,7 @@ def run(
             retry_unscored=retry is not None,
             keep_going=keep_going,
             progress=progress,
-            notify=lambda said: ERR.print(escape(said), soft_wrap=True),
+            notify=lambda message: ERR.print(escape(message), soft_wrap=True),
         )
     if as_json:
         print_json(result.manifest.model_dump(mode="json"))

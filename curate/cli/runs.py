@@ -1,4 +1,4 @@
-"""`curate runs`: a table of a folder of runs."""
+"""`curate runs`: list the runs in a folder."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="Folder with runs in it.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """List the runs of a folder, the latest first: judge, verdicts, selected rows, pairs, cost."""
+    """List the runs in a folder, latest first: judge, verdicts, selected rows, pairs, cost."""
     from curate.run.run_list import list_runs
 
-    found = list_runs(folder)
+    listed = list_runs(folder)
     if as_json:
-        print_json([_row(run) for run in found])
+        print_json([_row(run) for run in listed])
     else:
-        show_runs(OUT, found, folder)
+        show_runs(OUT, listed, folder)
 
 
-def show_runs(console: Console, found: Sequence[ListedRun], folder: Path) -> None:
-    """A table of runs, and what could not be read."""
+def show_runs(console: Console, listed: Sequence[ListedRun], folder: Path) -> None:
+    """Print a table of runs, and the runs that could not be read."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     texts = ("run", "begun", "status", "judge")
     for column in (*texts, "dialogues", "good", "sft", "pairs", "unsc.", "cost"):
         table.add_column(column, justify="left" if column in texts else "right", overflow="fold")
-    for run in found:
+    for run in listed:
         if run.manifest is None:
             continue
         row = _row(run)
@@ -59,7 +59,7 @@ def show_runs(console: Console, found: Sequence[ListedRun], folder: Path) -> Non
     console.print(
         "[dim]good: share of the verdicts that are good or excellent; unsc.: dialogues without a score.[/dim]"
     )
-    for run in found:
+    for run in listed:
         if run.manifest is None:
             console.print(
                 f"[yellow]cannot be read:[/yellow] {escape(str(run.folder))}: {escape(run.problem)}"

@@ -1,4 +1,4 @@
-"""`curate sample`: draws what people are to label, and writes it for them to answer."""
+"""`curate sample`: draw what people will label, and write it for them to fill in."""
 
 from __future__ import annotations
 
@@ -27,53 +27,57 @@ def sample(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     labels: Annotated[int, typer.Option("-n", min=1, help="Dialogues or pairs to draw.")] = 200,
     purpose: Annotated[
-        Literal["certify", "agreement", "calibrate"], typer.Option("--for", help="What for.")
+        Literal["certify", "agreement", "calibrate"],
+        typer.Option("--for", help="The command that the labels are for."),
     ] = "certify",
     of: Of = None,
     by: Annotated[
         str | None,
         typer.Option(
-            help="Column: draw from each fifth of it in proportion, of words from each word, so that none is left out."
+            help="Stratify by this column: draw in proportion from each fifth of its numbers, or from each of its words."
         ),
     ] = None,
     dimension: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to ask of each dialogue, as accept, coherence, metric_<name>; repeatable."
+            help="What to ask about each dialogue, e.g. accept, coherence, metric_<name>. Repeatable."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 42,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 42,
     tool: Annotated[
         str | None,
-        typer.Option(help="Write what label-studio or argilla imports, into the folder --out."),
+        typer.Option(help="label-studio or argilla: write what it imports into the folder --out."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File to fill in, .csv or .jsonl (default labels.csv), or a page to answer in, .html; with --tool a folder."
+            help="File to fill in, .csv or .jsonl (default labels.csv), or a page to label in, .html; with --tool a folder."
         ),
     ] = None,
     risk: Annotated[
-        float, typer.Option(help="Of the certificate: the share of bad ones that may be borne.")
+        float, typer.Option(help="Of the certificate: largest acceptable share of bad ones.")
     ] = 0.1,
     confidence: Annotated[
-        float, typer.Option(help="Of the certificate; a page counts the answers towards both.")
+        float,
+        typer.Option(
+            help="Confidence of the certificate. A page shows how far the answers are from proving it."
+        ),
     ] = 0.9,
     as_json: AsJson = False,
 ) -> None:
-    """Draw at random what people are to label, and write it for them to answer.
+    """Draw at random what people will label, and write it for them to fill in.
 
-    The draw is recorded with the run, so that `curate certify` knows which labels are of it. For a certificate it
-    is drawn from the SFT set by default, else from all scored dialogues.
+    The draw is recorded with the run, so that `curate certify` knows which labels belong to it. By default it is
+    from the SFT set for a certificate, else from all scored dialogues.
     """
     from curate.run.sample import sample as sample_run
     from curate.trust.gold import GOOD
 
-    asked = _asked(purpose, risk, confidence)
+    options = _certify_options(purpose, risk, confidence)
     if purpose == "certify" and dimension and not {*dimension} & {*GOOD}:
-        asked += f' --bad "{dimension[0]} < 3"'
+        options += f' --bad "{dimension[0]} < 3"'
     out = out or Path("labels.csv" if tool is None else f"labels-{tool}")
-    made = sample_run(
+    sampled = sample_run(
         run,
         labels,
         out=out,
@@ -87,23 +91,23 @@ def sample(
         confidence=confidence,
     )
     if as_json:
-        print_json(made.draw.model_dump(mode="json") | {"out": str(out), "rows": made.rows})
+        print_json(sampled.draw.model_dump(mode="json") | {"out": str(out), "rows": sampled.rows})
         return
-    _show(made)
-    OUT.print(_next_step(made, run, out, tool, asked), soft_wrap=True)
+    _show(sampled)
+    OUT.print(_next_step(sampled, run, out, tool, options), soft_wrap=True)
 
 
-def _show(made: Sampled) -> None:
-    draw = made.draw
+def _show(sampled: Sampled) -> None:
+    draw = sampled.draw
     drawn = sum(stratum.drawn for stratum in draw.strata)
     OUT.print(
-        f"draw {draw.id}: {drawn:,} of {made.size:,} {escape(made.named)}, seed {draw.seed}",
+        f"draw {draw.id}: {drawn:,} of {sampled.size:,} {escape(sampled.named)}, seed {draw.seed}",
         soft_wrap=True,
     )
-    if made.used_to_fit:
+    if sampled.used_to_fit:
         OUT.print(
-            f"[yellow]{made.used_to_fit:,} more fitted the judge's calibration[/yellow] and are not drawn: a certificate says "
-            "nothing of them.",
+            f"[yellow]{sampled.used_to_fit:,} more were used to fit the judge's calibration[/yellow] and are not drawn: a "
+            "certificate does not cover them.",
             soft_wrap=True,
         )
     if draw.by is not None:
@@ -115,53 +119,57 @@ def _show(made: Sampled) -> None:
     if len(draw.sizes) > 1:
         OUT.print(
             f"[yellow]made larger:[/yellow] {' then '.join(map(str, draw.sizes))} labels; only `curate certify "
-            "--anytime` holds for such a draw.",
+            "--anytime` is valid for such a draw.",
             soft_wrap=True,
         )
 
 
-def _asked(purpose: str, risk: float, confidence: float) -> str:
-    """The options of `curate certify` that differ from its own."""
-    given = f" --risk {risk:g}" if risk != 0.1 else ""
-    given += f" --confidence {confidence:g}" if confidence != 0.9 else ""
-    if given and purpose != "certify":
+def _certify_options(purpose: str, risk: float, confidence: float) -> str:
+    """Return the options of `curate certify` that are not its defaults.
+
+    Raises:
+        UsageError: there are some, and the labels are for another purpose.
+    """
+    options = f" --risk {risk:g}" if risk != 0.1 else ""
+    options += f" --confidence {confidence:g}" if confidence != 0.9 else ""
+    if options and purpose != "certify":
         raise UsageError(
             "only a certificate has a risk and a confidence",
-            got=f"--for {purpose}{given}",
+            got=f"--for {purpose}{options}",
             fix="leave them out",
         )
-    return given
+    return options
 
 
-def _next_step(made: Sampled, run: Path, out: Path, tool: str | None, asked: str) -> str:
-    """What was written, and what to do with it."""
-    draw = made.draw
-    bad = ", where one left empty counts as bad" if draw.purpose == "certify" else ""
+def _next_step(sampled: Sampled, run: Path, out: Path, tool: str | None, options: str) -> str:
+    """Return what was written and what to do with it."""
+    draw = sampled.draw
+    bad = "; a row left empty counts as bad" if draw.purpose == "certify" else ""
 
     def then(file: object, more: str = "") -> str:
-        return f"`curate {draw.purpose} {escape(f'{run} {file}')}{asked}{more}`{bad}."
+        return f"`curate {draw.purpose} {escape(f'{run} {file}')}{options}{more}`{bad}."
 
     if tool == "label-studio":
         return (
-            f"written: {escape(str(out))}, {made.rows:,} tasks. In a new project of Label Studio paste config.xml as the "
+            f"written: {escape(str(out))}, {sampled.rows:,} tasks. In a new project of Label Studio paste config.xml as the "
             "labelling interface and import tasks.json; export the answers as JSON, then "
             + then("export.json")
         )
     if tool == "argilla":
         return (
-            f"written: {escape(str(out))}, {made.rows:,} records. In Python rg.Dataset.from_disk({str(out)!r}) makes the "
+            f"written: {escape(str(out))}, {sampled.rows:,} records. In Python rg.Dataset.from_disk({str(out)!r}) makes the "
             "dataset in Argilla, and its to_disk('answers') exports it; then "
             + then("answers/records.json")
         )
     if out.suffix.lower() == ".html":
         anytime = " --anytime" if draw.purpose == "certify" and draw.by is None else ""
         return (
-            f"written: {escape(str(out))}, {made.rows:,} to answer. It holds what was drawn, without the judge's scores. Open it "
-            "in a browser, answer from the top, export; then "
+            f"written: {escape(str(out))}, {sampled.rows:,} to label. The page shows what was drawn, without the judge's "
+            "scores. Open it in a browser, answer from the top and export; then "
             + then(f"labels-{draw.run}.jsonl", anytime)
         )
     column = "better (a, b or tie)" if draw.of in ("pairs", "natural_pairs") else "value"
     return (
-        f"written: {escape(str(out))}, {plural(made.rows, 'row')}. Fill in the column {column} of each row, from the top; then "
+        f"written: {escape(str(out))}, {plural(sampled.rows, 'row')}. Fill in the column {column} of each row, from the top; then "
         + then(out)
     )

@@ -1,7 +1,7 @@
-"""`curate schema`: the published JSON Schemas, the records' and the recipe's.
+"""`curate schema`: print the published JSON Schemas, those of the records and of the recipe.
 
-`scripts/make_schemas.py` writes them to `schemas/`. The records' own are made in `curate.records.validation`, which
-what is read back is checked against; the recipe is composed of all rooms, so the whole list can only stand above it.
+`scripts/make_schemas.py` writes them to `schemas/`. The records' schemas are made in `curate.records.validation`,
+which also checks what is read back; the recipe is composed of all rooms, so the whole list is made above them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from curate.errors import UsageError
 
 
 def schema(
-    name: Annotated[str, typer.Argument(help="Record name; 'list' prints the names.")],
+    name: Annotated[
+        str, typer.Argument(help="'recipe', or the name of a record; 'list' prints all names.")
+    ],
 ) -> None:
-    """Print the JSON Schema of a record."""
+    """Print the JSON Schema of a recipe or a record."""
     if name == "list":
         OUT.print("\n".join(schema_names()))
         return
@@ -26,17 +28,17 @@ def schema(
 
 
 def schema_names() -> tuple[str, ...]:
-    """What `json_schema` knows: the records and the recipe."""
+    """Return the names that `json_schema` knows: the records' and `recipe`."""
     from curate.records.validation import RECORDS
 
     return (*RECORDS, "recipe")
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) called `name`, one of `schema_names()`.
+    """Return the JSON Schema (draft 2020-12) called `name`, one of `schema_names()`.
 
     Raises:
-        UsageError: no such schema; names the nearest.
+        UsageError: there is no such schema; the error names the nearest one.
     """
     from curate.records.validation import RECORDS, model_schema
 

@@ -1,4 +1,4 @@
-"""`curate show`: a run's dialogues and figures, or one dialogue turn by turn with its scores and pairs."""
+"""`curate show`: print a run's dialogues and figures, or one dialogue turn by turn with its scores and pairs."""
 
 from __future__ import annotations
 
@@ -25,25 +25,28 @@ def show(
     dialogue_id: Annotated[str | None, typer.Argument(metavar="ID", help="Dialogue id.")] = None,
     where: Annotated[
         str | None,
-        typer.Option(help="Only dialogues for which this SQL is true, as \"verdict = 'poor'\"."),
+        typer.Option(
+            help="Only dialogues that meet this SQL condition, e.g. \"verdict = 'poor'\"."
+        ),
     ] = None,
     sort: Annotated[
-        str | None, typer.Option(help="Highest first by this SQL, as mean_score or -adherence.")
+        str | None,
+        typer.Option(help="Highest first by this SQL expression, e.g. mean_score or -adherence."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="List so many dialogues.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="List at most this many.")] = None,
     verbose: Annotated[
         bool,
         typer.Option(
             "--verbose",
             "-v",
-            help="Also the details of agreement: confusion matrices, slices and each rater.",
+            help="Also print details of agreement: confusion matrices, slices and each rater.",
         ),
     ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="One JSON object: manifest and table rows; of a dialogue its judgment in the judge card's form.",
+            help="Print one JSON object: manifest and table rows; for a dialogue its judgment in the judge card's form.",
         ),
     ] = False,
 ) -> None:
@@ -57,7 +60,7 @@ def show(
     if dialogue_id is not None:
         if where is not None or sort is not None or limit is not None:
             raise UsageError(
-                "--where, --sort and --limit are about the list of dialogues",
+                "--where, --sort and --limit are for the list of dialogues",
                 got=f"ID {dialogue_id}",
                 fix="leave out ID, or these options",
             )
@@ -107,19 +110,19 @@ def _print_judgment(run_folder: Path, dialogue_id: str) -> None:
         raise UsageError(
             "the dialogue has no judgment",
             got=f"judge: {unscored(record)}",
-            fix="`curate show RUN ID` without --json shows what there is of it",
+            fix="`curate show RUN ID` without --json prints what there is of it",
         )
     typer.echo(json.dumps(Judgment.model_validate(record).card_form, ensure_ascii=False, indent=2))
 
 
 def show_head(console: Console) -> None:
-    """The names of the columns of `show_row`."""
+    """Print the names of the columns of `show_row`."""
     names = "".join(name.ljust(width) for name, width in _WIDTHS.items())
     console.print(f"[dim]{names}dialogue, sets[/dim]", soft_wrap=True)
 
 
 def show_row(console: Console, row: Mapping[str, Any]) -> None:
-    """One line of `curate show RUN`: verdict, scores, id and sets; of what is unscored the reason."""
+    """Print one line of `curate show RUN`: verdict, scores, id and sets; the reason if it is unscored."""
     weakest = row.get("weakest_turn")
     cells = {
         "verdict": row.get("verdict") or "unscored",
@@ -141,4 +144,4 @@ def _figure(value: float | None, digits: int = 2) -> str:
 
 
 _WIDTHS = {"verdict": 12, "mean": 6, "role": 6, "metrics": 9, "weakest": 9}
-"""Of the columns before the id. What a run has not is left empty, so that a list of any length is printed as it is read."""
+"""Widths of the columns before the id. They are fixed, so that a list of any length is printed as it is read."""

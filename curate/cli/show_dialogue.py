@@ -1,4 +1,4 @@
-"""One dialogue on the terminal: turn by turn with its scores, and the pairs that were forked or found in it."""
+"""Printing of one dialogue: turn by turn with its scores, and the pairs that were forked from it or found in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def show_judged(
     metrics: Mapping[str, Any] | None = None,
     factuality: Mapping[str, Any] | None = None,
 ) -> None:
-    """A dialogue turn by turn, each turn followed by its scores; records as in the run folder."""
+    """Print a dialogue turn by turn, each turn followed by its scores; the records are those of the run folder."""
     console.print(f"[bold]{escape(clip(dialogue.id))}[/bold]")
     for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
         if text:
@@ -43,11 +43,11 @@ def show_judged(
         console.print(f"judge: {unscored(judgment)}")
     else:
         level = judgment["conversation_level"]
-        own = f"the judge said {judgment['judge_verdict'] or 'nothing clear'}"
+        origin = f"the judge said {judgment['judge_verdict'] or 'nothing clear'}"
         if judgment.get("opinions"):
-            own = "of several judges, below"
+            origin = "of several judges, below"
         console.print(
-            f"verdict [bold]{judgment['verdict']}[/bold] ({own}), "
+            f"verdict [bold]{judgment['verdict']}[/bold] ({origin}), "
             + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
             + f", weakest turn {judgment['weakest_turn']}"
         )
@@ -78,23 +78,23 @@ def show_judged(
         _show_metrics(console, metrics)
     if factuality is not None:
         precision = factuality.get("precision")
-        held = "no claims" if precision is None else f"precision {precision:.2f}"
-        said = unscored(factuality) if factuality["kind"] == "unscored" else held
-        console.print(f"facts: {said}")
+        scored = "no claims" if precision is None else f"precision {precision:.2f}"
+        facts_text = unscored(factuality) if factuality["kind"] == "unscored" else scored
+        console.print(f"facts: {facts_text}")
 
 
 def _opinion_line(opinion: Mapping[str, Any]) -> str:
-    """Return the opinion of one judge of several, in a line."""
-    said = opinion["verdict"] or f"unscored ({opinion['reason']})"
+    """Return the opinion of one of several judges in one line."""
+    text = opinion["verdict"] or f"unscored ({opinion['reason']})"
     if opinion["weakest_turn"] is not None:
-        said += f", weakest turn {opinion['weakest_turn']}"
+        text += f", weakest turn {opinion['weakest_turn']}"
     if opinion["doubt"] is not None:
-        said += f", doubt {opinion['doubt']:.2f}"
-    return f"{opinion['judge']}: {said}{'' if opinion['counts'] else ' (not decisive)'}"
+        text += f", doubt {opinion['doubt']:.2f}"
+    return f"{opinion['judge']}: {text}{'' if opinion['counts'] else ' (not decisive)'}"
 
 
 def _show_claims(console: Console, turn: Mapping[str, Any] | None) -> None:
-    """The claims of a turn, a line each."""
+    """Print the claims of a turn, one line each."""
     for claim in (turn or {}).get("claims", ()):
         style = {"true": "green", "false": "red"}.get(claim["label"], "dim")
         basis = f" ({claim['evidence']})" if claim["evidence"] else ""
@@ -102,7 +102,7 @@ def _show_claims(console: Console, turn: Mapping[str, Any] | None) -> None:
 
 
 def _show_metrics(console: Console, record: Mapping[str, Any]) -> None:
-    """The overall score, and a line a metric."""
+    """Print the overall score and one line for each metric."""
     if record["kind"] == "unscored":
         console.print(f"metrics: {unscored(record)}")
         return
@@ -116,7 +116,7 @@ def _show_metrics(console: Console, record: Mapping[str, Any]) -> None:
     if calls := record.get("calls"):
         console.print(
             f"  calls: {len(calls['matches'])} of {calls['expected']} expected were made, "
-            f"{len(calls['unexpected'])} others{'' if calls['in_order'] else ', not in the expected order'}"
+            f"{plural(len(calls['unexpected']), 'other')}{'' if calls['in_order'] else ', not in the expected order'}"
         )
 
 
@@ -127,16 +127,16 @@ def _metric_line(metric: Mapping[str, Any]) -> str:
     shown = ("fail", "pass")[score] if metric["scale"] == "binary" else str(score)
     if reading and reading["mean"] is not None:
         shown += f" ({reading['mean']:.2f})"
-    said = f"{metric['name']} {shown}, {metric['share']:.0%} of the score"
+    text = f"{metric['name']} {shown}, {metric['share']:.0%} of the score"
     if metric["failure_code"]:
-        said += f": {metric['failure_code']}"
+        text += f": {metric['failure_code']}"
     if metric["turns"]:
-        said += f", turns {', '.join(map(str, metric['turns']))}"
-    return said + (f" [{', '.join(metric['flags'])}]" if metric["flags"] else "")
+        text += f", turns {', '.join(map(str, metric['turns']))}"
+    return text + (f" [{', '.join(metric['flags'])}]" if metric["flags"] else "")
 
 
 def unscored(record: Mapping[str, Any] | None) -> str:
-    """Why a record is no score, in words."""
+    """Return the reason why a record has no score."""
     if record is None:
         return "not scored in this run"
     return f"unscored, {record['reason']}: {escape(clip(record['detail']))}"
@@ -154,7 +154,7 @@ def _show_turn_scores(
     if role is not None:
         shown = role["unscored"] if role["score"] is None else f"{role['score']:.2f}"
         if role.get("imputed"):
-            shown += " (for want of evidence)"
+            shown += " (imputed: no evidence)"
         parts.append(f"role {shown}")
     if parts:
         console.print(f"  [green]{escape('  '.join(parts))}[/green]")
@@ -164,18 +164,18 @@ def _show_turn_scores(
 
 
 def _show_reason(console: Console, reason: Mapping[str, Any] | None) -> None:
-    """Why an answer about the role is what it is: kind, justification, and the broken words of the role."""
+    """Print the reason of an answer about the role: kind, justification, and the words of the role that are broken."""
     if not reason:
         return
     kind = reason["violation"]
     words = f" (role: “{reason['role_words']}”)" if reason["role_words"] else ""
     fault = f" [{reason['fault']}]" if reason["fault"] else ""
-    said = f"{f'{kind}: ' if kind else ''}{clip(reason['text'])}{words}{fault}"
-    console.print(f"  [{'red' if kind else 'dim'}]{escape(said)}[/]")
+    text = f"{f'{kind}: ' if kind else ''}{clip(reason['text'])}{words}{fault}"
+    console.print(f"  [{'red' if kind else 'dim'}]{escape(text)}[/]")
 
 
 def show_pairs(console: Console, pairs: Iterable[StoredPair]) -> None:
-    """The pairs of a dialogue: both sides, the figures that decided, or the reason it was dropped for."""
+    """Print the pairs of a dialogue: both sides, the figures that decided, and why a pair was dropped."""
     for pair in pairs:
         record = pair.record
         where = "whole dialogue" if record["turn"] is None else f"turn {record['turn']}"
@@ -199,7 +199,7 @@ def show_pairs(console: Console, pairs: Iterable[StoredPair]) -> None:
 
 
 def _figures(check: Mapping[str, Any]) -> str:
-    """Return the figures that verification measured of a pair."""
+    """Return the figures that verification measured for a pair."""
     parts = [
         f"{name} {check[key]:+.2f}"
         for key, name in (

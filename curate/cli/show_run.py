@@ -1,4 +1,4 @@
-"""All figures of a run, as `curate show RUN` and `curate run --verbose` print them: stages, funnels, checks, scores."""
+"""Printing of all figures of a run, for `curate show RUN` and `curate run --verbose`: stages, funnels, checks, scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POSITIONS = 10  # of a dialogue's replies, in the table of role adherence
 
 
 def show_figures(console: Console, manifest: Manifest) -> None:
-    """All figures of a run: sources, judges, load, funnels, checks, expected against actual load."""
+    """Print all figures of a run: sources, judges, load, funnels, checks, expected beside actual load."""
     for source in manifest.sources:
         show_source(console, source)
     for name, identity in manifest.identities.items():
@@ -74,16 +74,16 @@ def _stage_table(manifest: Manifest) -> Table:
 
 
 def _rejection_table(manifest: Manifest) -> Table:
-    """Why dialogues were not selected: for each reason those it is the first of, and all that have it."""
+    """Return for each reason how many dialogues have it as their first one, and how many have it at all."""
     first, every = manifest.rejections, manifest.rejection_reasons
-    table = number_table("rejected for", "first reason", "have it at all")
+    table = number_table("rejected for", "as first reason", "in all")
     for name in sorted(every, key=lambda reason: (-first.get(reason, 0), -every[reason])):
         table.add_row(escape(name), f"{first.get(name, 0):,}", f"{every[name]:,}")
     return table
 
 
 def show_funnels(console: Console, manifest: Manifest) -> None:
-    """From dialogues to pairs: what entered each stage, what it dropped and why, what passed it."""
+    """Print the funnels from dialogues to pairs: what entered each stage, what passed, what it dropped and why."""
     for kind, stages in manifest.funnels.items():
         columns = ("stage", "of", "in", "passed", "dropped")
         title = f"pairs: {kind}"
@@ -99,7 +99,7 @@ def show_funnels(console: Console, manifest: Manifest) -> None:
 
 
 def _pair_check_table(manifest: Manifest) -> Table:
-    """The checks over the sets of pairs, a line each; what was not run says why."""
+    """Return a table of the checks over the sets of pairs; those that were not run say why."""
     from curate.trust.pair_set import check_rows
 
     table = number_table("pairs", "check", "figure", "limit", "", texts=("check", ""))
@@ -110,7 +110,7 @@ def _pair_check_table(manifest: Manifest) -> Table:
 
 
 def _show_judge_checks(console: Console, checks: JudgeChecks) -> None:
-    """How often the judge of a run disagrees with itself, and a table of the known ways to fail."""
+    """Print how often a run's judge disagrees with itself, and a table of the known ways to fail."""
     from curate.trust.failure_modes import mode_rows
     from curate.trust.judge_checks import described
 
@@ -124,19 +124,19 @@ def _show_judge_checks(console: Console, checks: JudgeChecks) -> None:
 
 
 def show_decay(console: Console, decay: AdherenceDecay) -> None:
-    """How role adherence changes with the turns: a line for the whole, a table of the first positions."""
+    """Print how role adherence changes over the turns: one line for the whole, a table of the first positions."""
     slope, median = decay.slope, decay.median_turns_in_role
-    said = []
+    clauses = []
     if slope is not None:
         ends = decay.slope_interval
         shown = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
-        said.append(f"{slope:+.3f}{shown} from one turn to the next")
-    said.append(
+        clauses.append(f"{slope:+.3f}{shown} from one turn to the next")
+    clauses.append(
         "fewer than half of the dialogues break their role"
         if median is None
         else f"half of the dialogues have broken their role by turn {median}"
     )
-    console.print(f"role adherence by turn: {'; '.join(said)}")
+    console.print(f"role adherence by turn: {'; '.join(clauses)}")
     table = Table(box=None, pad_edge=False)
     for column in (
         "reply",
@@ -149,17 +149,17 @@ def show_decay(console: Console, decay: AdherenceDecay) -> None:
         "95 %",
     ):
         table.add_column(column, justify="right")
-    for held in decay.positions[:_POSITIONS]:
-        low, high = held.interval or (None, None)
+    for reply in decay.positions[:_POSITIONS]:
+        low, high = reply.interval or (None, None)
         table.add_row(
-            str(held.position),
-            f"{held.scored:,}",
-            "" if held.mean is None else f"{held.mean:.3f}",
+            str(reply.position),
+            f"{reply.scored:,}",
+            "" if reply.mean is None else f"{reply.mean:.3f}",
             "" if low is None else f"{low:.3f}-{high:.3f}",
-            f"{held.violations:,}",
-            f"{held.at_risk:,}",
-            f"{held.survival:.3f}",
-            "{:.3f}-{:.3f}".format(*held.survival_interval),
+            f"{reply.violations:,}",
+            f"{reply.at_risk:,}",
+            f"{reply.survival:.3f}",
+            "{:.3f}-{:.3f}".format(*reply.survival_interval),
         )
     console.print(table)
     if len(decay.positions) > _POSITIONS:
@@ -167,43 +167,43 @@ def show_decay(console: Console, decay: AdherenceDecay) -> None:
 
 
 def _show_metrics(console: Console, report: MetricsReport) -> None:
-    """The weighted metrics over all dialogues that they score: a line for the whole, and one a metric."""
+    """Print the weighted metrics over all scored dialogues: one line for the whole, and one for each metric."""
     if not report.dialogues:
         return
     console.print(
         f"metrics: overall {report.overall_mean:.1f} of 100 on average, {report.passed:,} of {report.dialogues:,} "
-        f"pass; weights changed by up to 20 % would turn {report.flippable:,} of them round"
+        f"pass; weights changed by up to 20 % would flip {report.flippable:,} of these decisions"
     )
     table = number_table("metric", "weight", "mean", "scored", "n/a", "poor")
     table.add_column("commonest failures")
-    for name, held in report.metrics.items():
-        codes = ", ".join(f"{code} {number}" for code, number in [*held.failure_codes.items()][:3])
+    for name, metric in report.metrics.items():
+        failures = [*metric.failure_codes.items()][:3]
         table.add_row(
             name,
-            f"{held.weight:.3f}",
-            "" if held.mean is None else f"{held.mean:.2f}",
-            f"{held.scored:,}",
-            f"{held.na:,}",
-            f"{held.poor:,}",
-            escape(codes),
+            f"{metric.weight:.3f}",
+            "" if metric.mean is None else f"{metric.mean:.2f}",
+            f"{metric.scored:,}",
+            f"{metric.na:,}",
+            f"{metric.poor:,}",
+            escape(", ".join(f"{code} {number}" for code, number in failures)),
         )
     console.print(table)
 
 
 def _show_factuality(console: Console, report: FactualityReport) -> None:
-    """The facts over all dialogues: precision, claims by label, and what they were held against."""
+    """Print the facts over all dialogues: precision, claims by label, and the evidence they were checked against."""
     if not report.dialogues:
         return
     mean = report.mean_precision
     console.print(
         "facts: "
         + ("no claims" if mean is None else f"precision {mean:.2f} a dialogue on average")
-        + f"; claims: {listed(report.labels) or 'none'}; held against: {listed(report.evidence) or 'nothing'}"
+        + f"; claims: {listed(report.labels) or 'none'}; checked against: {listed(report.evidence) or 'nothing'}"
     )
 
 
 def _show_comparison(console: Console, manifest: Manifest) -> None:
-    """What was expected beside what happened, where the run was estimated at its start."""
+    """Print the expected beside the actual load, if the run was estimated at its start."""
     from curate.planning.estimate_beside_actual import compare
 
     compared = compare(manifest)

@@ -1,4 +1,4 @@
-"""`curate verify`: whether a run is what its kept replies give."""
+"""`curate verify`: check that a run is what its kept replies give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from curate.cli.console import ERR, OUT, print_json
+from curate.cli.console import ERR, OUT, AsJson, print_json
 from curate.run import exit_codes
 from curate.wording import plural
 
@@ -20,35 +20,35 @@ _NAMED = 5
 
 def verify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Make a run again from its kept replies and say what differs; no model calls.
+    """Make a run again from its kept replies and print what differs; no model calls.
 
-    Scores, verdicts, levels, sets, pairs, exports, hashes and certificates are made anew in a temporary place by the
-    run's own code. Exit code 1 where something differs.
+    Scores, verdicts, levels, sets, pairs, exports, hashes and certificates are made again in a temporary folder, by
+    the same code as in a run. Exit code 1 if something differs.
     """
     from curate.cli.progress import RunProgress
     from curate.run.verify import verify_run
 
     with RunProgress(ERR) as progress:
-        found = verify_run(run, progress=progress)
+        result = verify_run(run, progress=progress)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
     else:
-        for difference in found.differences:
-            OUT.print(_told(difference), soft_wrap=True)
-        for stage, count in found.no_reply.items():
+        for difference in result.differences:
+            OUT.print(_line(difference), soft_wrap=True)
+        for stage, count in result.no_reply.items():
             OUT.print(
-                f"{stage}: {plural(count, 'row')} of failed calls: no reply to make again from"
+                f"{stage}: {plural(count, 'row')} of failed calls: no reply to make them again from"
             )
-        for text in found.not_verified:
-            OUT.print(f"taken as it is: {escape(text)}", soft_wrap=True)
-        OUT.print(escape(found.sentence), soft_wrap=True)
-    if found.differences:
+        for text in result.not_verified:
+            OUT.print(f"not verified: {escape(text)}", soft_wrap=True)
+        OUT.print(escape(result.sentence), soft_wrap=True)
+    if result.differences:
         raise typer.Exit(exit_codes.FAILED)
 
 
-def _told(difference: Difference) -> str:
+def _line(difference: Difference) -> str:
     rows = f" in {plural(difference.rows, 'row')}" if difference.rows > 1 else ""
     parts = [f"[red]{escape(difference.place)}[/red] {escape(difference.problem)}{rows}"]
     for names, most in ((difference.units, _NAMED), (difference.fields, _NAMED)):

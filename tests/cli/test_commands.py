@@ -469,7 +469,7 @@ def test_a_log_shows_life_and_a_terminal_bars() -> None:
     assert "judge" in bars
     assert "\x1b[" not in log
     lines = log.splitlines()
-    assert lines[0].startswith("starting, for 0.0")
+    assert lines[0].startswith("starting for 0.0")
     assert any(line.startswith("ingest: 3 of 3 done in ") for line in lines)
     assert "judge: 0 of 400 (0%)" in lines
     between = re.compile(r"judge: 3 of 400 \(1%\), \S+/s, .+ left")

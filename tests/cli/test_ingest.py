@@ -53,7 +53,7 @@ def test_a_doubtful_shape_is_shown_with_an_example_and_not_read(
         "3 of 3",
         "roles: {SYSTEM: assistant}",
         "At eight.",
-        "look at this",
+        "check this",
         "--accept",
     ):
         assert words in said
@@ -69,7 +69,7 @@ def test_rows_that_the_proposal_does_not_read_are_counted(curate: Command, log: 
     log.write_text(json.dumps(rows))
     said = curate("ingest", log.name)[1]
     assert "2 of 3" in said
-    assert "not read so: bad_type 1" in said
+    assert "not read by this mapping: bad_type 1" in said
 
 
 def test_what_is_accepted_is_read_and_written_as_a_recipe(

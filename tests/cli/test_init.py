@@ -181,7 +181,7 @@ def test_a_judge_that_cannot_be_used_is_written_and_warned_of(
     [
         ([], "curate init --example"),
         (["none.jsonl"], "no file or folder"),
-        (["--example", "chats.jsonl"], "no SOURCE beside it"),
+        (["--example", "chats.jsonl"], "no SOURCE with it"),
         (["hub:allenai/WildChat"], "did you mean hub:allenai/WildChat-1M"),
     ],
 )
@@ -214,7 +214,7 @@ def test_questions_are_asked_on_a_terminal(
     )
     answers = [
         ("Where are your chats", "chats.jsonl"),
-        ("Which one judges?", "2"),
+        ("Which one is the judge?", "2"),
         ("What conversation is this?", "A [shop]."),
         ("What is the assistant?", ""),
     ]

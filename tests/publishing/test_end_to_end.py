@@ -89,7 +89,7 @@ def test_a_run_goes_to_the_hub_and_comes_back_equal(
     assert with_report.returncode == 0, with_report.stderr
     assert hub.files(REPO)[REPORT] == (run / f"push/files/{REPORT}").read_bytes()
     without = curate("push", run, REPO, env=outside)
-    assert f"removed, of an earlier push: {REPORT}" in without.stdout
+    assert f"removed, from an earlier push: {REPORT}" in without.stdout
     assert REPORT not in hub.files(REPO)
 
 

@@ -646,7 +646,7 @@ def test_a_draw_says_what_fitted_the_calibration_and_is_refused_where_that_is_al
     assert ReadPage.of(page).figures["draw"]["audit"]["size"] == SELECTED - 2
     assert set(pl.read_csv(drawn(run, n=SELECTED))["content"]).isdisjoint(chosen[3:5])
     said = fitted_to(chosen[:5]).output.replace("\n", " ")
-    assert "5 more fitted the judge's calibration and are not drawn" in said
+    assert "5 more were used to fit the judge's calibration and are not drawn" in said
     assert "--hold-out" in fitted_to(chosen).output
     assert not (run.parent / f"{SELECTED}.csv").exists()
 

@@ -583,7 +583,7 @@ def test_calibrate_twins_says_the_cost_asks_and_writes_the_curve(
     output = run_cli("calibrate", recipe, "--twins", "60", "--precision", "0.8")
     curve = PairCurve.model_validate_json((tmp_path / "pair-curve.json").read_bytes())
     assert curve.precision == 0.8
-    assert "labelled pairs go before them" in output
+    assert "prefer labelled pairs" in output
     assert "AUC" in output
     assert all(kind in output for kind in curve.kinds)
     assert "curve: pair-curve.json" in output

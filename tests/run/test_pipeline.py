@@ -622,7 +622,7 @@ def test_a_plan_says_what_is_left_to_do(
     left, output = left_to_do(full_recipe, run)
     total = asyncio.run(make_plan(full_recipe, out=run)).estimate.total.requests  # type: ignore[union-attr]
     assert left == 0
-    assert f"left to do: 0 of {total:,} requests; all is kept from before" in output
+    assert f"left to do: 0 of {total:,} requests; everything is kept from an earlier run" in output
     for folder in (run / "judge").iterdir():
         shutil.rmtree(folder)  # as if another version had made the rows: their replies are there
     assert left_to_do(full_recipe, run)[0] == 0
