@@ -1,4 +1,4 @@
-"""What the judge of role adherence is shown and asked: rendering only, nothing here reads a reply.
+"""Prompts of the role adherence judge: rendering only, nothing here reads a reply.
 
 The prompts of a dialogue's turns are nested: each is the one before and the turns since. What is asked stands
 before the dialogue, which ends the prompt, since a small judge loses sight of a turn behind anything more. The

@@ -1,4 +1,4 @@
-"""From a judge's reply to an answer or a reason: pure functions, and never a guess.
+"""Read an answer or a reason from a judge's reply: pure functions that never guess.
 
 A reply that cannot be read is a reason code, not a score; so is a call that failed.
 """
@@ -30,7 +30,7 @@ _ANY_QUOTE = re.compile(_QUOTE_PATTERN)
 
 @dataclass(frozen=True, slots=True)
 class AdherenceAnswer:
-    """What was read from one reply: a score in [0, 1], or a reason code and its particulars.
+    """The answer read from one reply: a score in [0, 1], or a reason code and details.
 
     Attributes:
         raw_score: the score before recalibration, where there was one.

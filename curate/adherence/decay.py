@@ -1,4 +1,4 @@
-"""Role adherence over all dialogues of a run: how it changes with the turns, and what was given for want of more.
+"""Role adherence over all dialogues of a run: how it changes with the turns, and which answers and reasons are missing.
 
 Sums by position are all that is kept, so a run of any size is counted in one pass over its records.
 """
@@ -148,7 +148,7 @@ class AdherenceTally:
         return slope, (slope - half, slope + half)
 
     def warnings(self) -> list[str]:
-        """Describe what was given for want of more, and reasons that were not had."""
+        """Return warnings about imputed answers and missing reasons."""
         messages = []
         if self.imputed:
             messages.append(

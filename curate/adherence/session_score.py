@@ -37,7 +37,7 @@ class SessionScore:
 
 @dataclass(frozen=True, slots=True)
 class NoSession:
-    """Why there is no session score: a reason code of `Unscored` and the particulars."""
+    """The reason why there is no session score: a reason code of `Unscored` and details."""
 
     reason: str
     detail: str = ""

@@ -24,7 +24,7 @@ from curate.records.readings import all_readings, mean_spread
 
 
 class CascadeRule(Config):
-    """When the large judge of a cascade is asked."""
+    """The rule by which a cascade asks its large judge."""
 
     doubt: Doubt = Field(
         "spread",

@@ -1,4 +1,4 @@
-"""The ledger: what the judge keeps of turns it is no longer shown.
+"""The ledger: a running summary of turns that the judge is no longer shown.
 
 The judge model writes it itself, step by step: the ledger of turns 1..j comes from the ledger of turns
 1..i and the turns between, asked on the same trunk on which those turns were scored, so it costs one

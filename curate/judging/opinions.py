@@ -1,4 +1,4 @@
-"""What each of several judges made of a dialogue, kept beside the judgment that is made of all of them."""
+"""The opinions of several judges about a dialogue, kept beside the judgment that joins them."""
 
 from __future__ import annotations
 

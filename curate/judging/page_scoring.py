@@ -1,4 +1,4 @@
-"""One page asked about in either scoring mode: the fork between the two, and nothing more."""
+"""Dispatch of one page to either scoring mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several judges came to over a run: counts as rows come, the report at the end."""
+"""Several judges over a run: counts as rows come, the report at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both scoring modes share: what is asked of one prompt, and what was read from it.
+"""The types that both scoring modes share: the questions of one prompt, and the reading of its reply.
 
 A `Scope` says what one trunk is asked for, a `PageReading` holds what was read, a `Failure` why nothing
 was. `Session` is one dialogue being judged: it counts requests and gathers remarks.
@@ -34,7 +34,7 @@ STAGE: Final = StageName.JUDGE
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a prompt shows.
+    """The part of a dialogue that a prompt shows.
 
     Attributes:
         ledger: what is known of the turns before them; None where there are none.
@@ -46,7 +46,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is asked of one page.
+    """The questions about one page.
 
     Attributes:
         turns: numbers of the turns to score.
@@ -65,7 +65,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class PageReading:
-    """What was read from one page. What was not asked for, or could not be read, is None or empty.
+    """The answers read from one page; those not asked for, or not readable, are None or empty.
 
     Attributes:
         turns: scored turns, ascending.
@@ -90,7 +90,7 @@ class PageReading:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something could not be read; `reason` is a reason code of `Unscored`."""
+    """The reason why something could not be read; `reason` is a reason code of `Unscored`."""
 
     reason: str
     detail: str = ""

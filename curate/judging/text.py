@@ -51,7 +51,7 @@ _WORD = rf"{_PIECE}(\.{_PIECE})?[,;.!?]{{0,3}}"
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """What a text reply said: issues per turn, notes per dimension, the basis."""
+    """The texts of a reply: issues per turn, notes per dimension, the basis."""
 
     issues: Mapping[int, tuple[str, ...]]
     notes: Mapping[str, str]
@@ -60,7 +60,7 @@ class Remarks:
 
 @dataclass(frozen=True, slots=True)
 class TextScope:
-    """What one call asks for.
+    """The texts that one call asks for.
 
     Attributes:
         weak: numbers of the turns whose issues are asked for.

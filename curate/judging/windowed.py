@@ -38,7 +38,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a window shows, as indices into `dialogue.turns`.
+    """The turns that a window shows, as indices into `dialogue.turns`.
 
     Its scored turns, the turns without an assistant that stand before each of them, and, in the last
     window, all that is left.

@@ -1,4 +1,4 @@
-"""What differs between two sides, in facts: tools, arguments, details, negations, sentences. Pure.
+"""The differences between two sides, in facts: tools, arguments, details, negations, sentences. Pure.
 
 It is computed and not asked for, so that a reader of a pair can see what it teaches without trusting a
 model's account of it.

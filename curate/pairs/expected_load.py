@@ -1,4 +1,4 @@
-"""What making and verifying a pair asks where it goes all the way; for an estimate.
+"""The calls of making and verifying a pair that passes every check, for an estimate.
 
 The same questions in the same order as in `fork.fork_dialogue` and `verification.verify_sides`, put to stand-ins whose
 answers decide nothing. Of a fork the original is bad and every candidate better than it; the last that is compared

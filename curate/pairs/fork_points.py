@@ -1,4 +1,4 @@
-"""Where a dialogue may be forked: its candidate turns, each with a confidence, and the message that failed.
+"""Fork points of a dialogue: its candidate turns, each with a confidence, and the message that failed.
 
 The turns come from the judgment, and from poor metrics where there are some; what is asked about them (does repairing one repair the rest, which
 of its messages failed) is asked by `questions` when their turn comes.

@@ -1,4 +1,4 @@
-"""What pairs need of the outside: models to ask and functions of the judge.
+"""The models and judge functions that pairs are handed from outside the room.
 
 Stages do not import each other, so the judge's per-turn score, its description of an issue and the score
 of role adherence come in as functions, bound by the pipeline to the run's judge and mode.

@@ -1,4 +1,4 @@
-"""Ask the judge closed questions and read how it stands to each of the answers.
+"""Ask the judge closed questions and read how likely each answer is.
 
 A judge has a taste for a letter and for a place, so the likeliest letter of one order says little. Where the
 engine gives log-probabilities a question is asked with every option at every place once, and the
@@ -47,7 +47,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How likely each meaning of a question's options is to the judge, its taste for places averaged out.
+    """The judge's likelihood of each meaning of a question's options, its position bias averaged out.
 
     Attributes:
         probabilities: by meaning, in the options' order, summing to 1; empty where the answer could not be read.

@@ -1,4 +1,4 @@
-"""The prompts of the room: closed questions to the judge about a message, and the mending of one.
+"""The prompts of the room: closed questions to the judge about a message, and requests to revise one.
 
 What is asked stands behind the trunk, and every question to the judge opens with the same short
 instructions: both orders of a comparison, the question about details and those about where a dialogue

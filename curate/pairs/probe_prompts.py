@@ -1,4 +1,4 @@
-"""What `curate probe` asks beside scores: of which kind a known flaw is, and to plant one; kinds are handed in."""
+"""Prompts of `curate probe` beside scores: which kind a known flaw is, and to plant one; kinds are handed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to be asked about a candidate turn before it is forked, where an option of the recipe wants to know.
+"""Questions about a candidate turn before it is forked, where an option of the recipe needs them.
 
 Both answers are one of a closed set; one that cannot be read drops the turn as `unscored`.
 """

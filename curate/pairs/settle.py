@@ -1,4 +1,4 @@
-"""What is decided about pairs when all of a run are there. Pure; no model calls.
+"""Decisions about pairs that need all pairs of a run. Pure; no model calls.
 
 Two things cannot be known of one pair by itself:
 
@@ -51,7 +51,7 @@ _BY_THE_JUDGE = frozenset(
 
 @dataclass(slots=True)
 class Survey:
-    """What all pairs of a run show of their judge, passed and dropped ones alike.
+    """Figures of the judge over all pairs of a run, passed and dropped ones alike.
 
     Attributes:
         pulls: how far the position moved each comparison.
@@ -137,7 +137,7 @@ def hold_by_itself(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
 
 
 def settle(pair: PreferencePair, totals: Survey, config: VerifyConfig) -> PreferencePair:
-    """Return the pair as decided: one that was left open for want of a curve passes or is dropped."""
+    """Return the pair as decided: one that was left open, as there is no curve, passes or is dropped."""
     check = pair.check
     if pair.drop_reason is not None or check is None or check.decided_by != "uncalibrated":
         return pair

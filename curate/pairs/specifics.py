@@ -105,7 +105,7 @@ def message_text(message: Message) -> str:
 
 
 class Support:
-    """What the assistant was given, to look details up in.
+    """The texts the assistant was given, to look details up in.
 
     Args:
         texts: everything it could know from.

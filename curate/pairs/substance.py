@@ -1,4 +1,4 @@
-"""Does the difference between two sides say anything? Pure functions, no model.
+"""Tests whether two sides differ in substance. Pure functions, no model.
 
 A pair whose sides differ in a comma or a "please" teaches style noise. The test is made to miss rather
 than to overreach: what survives normalisation (names, numbers, negations, modal verbs, pronouns, code,

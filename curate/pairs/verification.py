@@ -66,7 +66,7 @@ _DETAILS_AT_ONCE = 5
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Two messages that are held against each other as the next one of a dialogue.
+    """Two messages that are compared as the next one of a dialogue.
 
     Attributes:
         prompt: the dialogue with exactly the prompt's messages (see `prefix.with_messages`); its role,
@@ -117,7 +117,7 @@ async def score_side(
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What a check found: the figures so far, and the drop reason where there is one."""
+    """The result of a check: the figures so far, and the drop reason where there is one."""
 
     check: PairCheck
     drop_reason: DropReason | None = None

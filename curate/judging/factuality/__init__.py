@@ -1,4 +1,4 @@
-"""Factuality: the claims of each assistant turn, labelled, with the words they stand in and what they were held against."""
+"""Factuality: the claims of each assistant turn, labelled, each with its words and the evidence it was checked against."""
 
 from curate.judging.factuality.config import FactualityConfig
 from curate.judging.factuality.judge import claims_of_turn, score_factuality

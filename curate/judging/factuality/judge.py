@@ -2,7 +2,7 @@
 
 A turn (or part of a long one) is one call, whose reply is a list of claims. A reply that cannot be used, one that quotes
 words which do not stand in the turn included, is asked again with the reason; what stays unusable leaves the dialogue
-unscored, since claims that nobody saw would pass for none.
+unscored, since claims that were not read would count as none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the judge of facts is asked: one question a turn, on the trunk that ends with that turn.
+"""Prompts of the factuality judge: one question a turn, on the trunk that ends with that turn.
 
-The trunks of a dialogue are nested, so a prefix cache reads it once, and no claim is held against what came later.
+The trunks of a dialogue are nested, so a prefix cache reads it once, and no claim is checked against what came later.
 A long turn is asked about in parts, each repeated behind the dialogue: split, never cut.
 """
 

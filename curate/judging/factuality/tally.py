@@ -1,4 +1,4 @@
-"""What the facts came to over a run: counts as rows come, the report at the end."""
+"""Factuality over a run: counts as rows come, the report at the end."""
 
 from __future__ import annotations
 

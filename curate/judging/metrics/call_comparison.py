@@ -1,4 +1,4 @@
-"""Expected against actual tool calls, compared exactly: what a program can count, no judge has to.
+"""Expected against actual tool calls, compared exactly: no judge has to count them.
 
 Each expected call is matched with a made call of the same name, one to one, so that as many arguments as possible
 agree, and of equal matches the one nearest in order. What is left over on either side is missing or unexpected.

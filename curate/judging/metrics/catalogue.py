@@ -1,4 +1,4 @@
-"""The metrics there are: the shipped ones, from `prompts/metrics.md`, and what a metric is made of."""
+"""The shipped metrics, from `prompts/metrics.md`, and the parts of a metric."""
 
 from __future__ import annotations
 

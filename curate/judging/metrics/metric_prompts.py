@@ -1,4 +1,4 @@
-"""What the judge of weighted metrics is asked: the shared start of a dialogue's questions, and each question.
+"""Prompts of the weighted metrics: the shared start of a dialogue's questions, and each question.
 
 Everything that does not depend on the dialogue stands first, then what dialogues of one role share (role, tools),
 so that a prefix cache holds both.

@@ -22,7 +22,7 @@ _LONGEST_CODE = 80
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What went wrong in a metric. `flags` name what of it could not be used."""
+    """The flaw behind a poor metric. `flags` name the parts of it that could not be used."""
 
     failure_code: str | None = None
     turns: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was read of one metric.
+    """The part of a reply about one metric.
 
     Attributes:
         score: 0-5, or 0 and 1 for fail and pass; None for n/a.

@@ -1,4 +1,4 @@
-"""What the weighted metrics came to over a run: counts as rows come, the report at the end."""
+"""Weighted metrics over a run: counts as rows come, the report at the end."""
 
 from __future__ import annotations
 
