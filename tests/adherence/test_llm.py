@@ -452,7 +452,9 @@ async def test_no_assistant_turn_and_wrong_weights_ask_nothing() -> None:
     assert (await unscored(judge, of=dialogue("user"))).reason == "no_assistant_turn"
     assert (await unscored(judge, of=dialogue())).reason == "no_assistant_turn"
     weighted = AdherenceConfig(output_mode="binary", weights=(1, 2))
-    assert (await unscored(judge, weighted)).reason == "weights_mismatch"
+    refused = await unscored(judge, weighted)
+    assert refused.reason == "weights_mismatch"
+    assert refused.detail == "2 weights were given and the dialogue has 3 assistant turns"
     assert judge.calls == []
 
 

@@ -142,6 +142,15 @@ def expected_distance(angle: float, ridge: float = 0.01) -> float:
     return math.sqrt((at[0] ** 2 + at[1] ** 2) / (0.25 + ridge))
 
 
+def test_mahalanobis_goes_by_mean_and_variance_of_all_references_of_the_role() -> None:
+    config = ReferenceConfig(scale="none", ridge=0.5)
+    method = Distance(embedder(), config)
+    method.learn([case("0", "0", "90", "180"), case("0", "270"), case("0", "0")])
+    x, y = np.array([1, 0, -1, 0, 1]), np.array([0, 1, 0, -1, 0])
+    distance = math.sqrt((1 - x.mean()) ** 2 / (x.var() + 0.5) + y.mean() ** 2 / (y.var() + 0.5))
+    assert method.score(case("0")).score == pytest.approx(math.exp(-distance), abs=1e-6)
+
+
 @pytest.mark.parametrize(("alpha", "ridge"), [(1.0, 0.01), (2.0, 0.5)])
 def test_mahalanobis_of_the_text_is_exp_minus_alpha_d(alpha: float, ridge: float) -> None:
     method = distances(ReferenceConfig(scale="none", alpha=alpha, ridge=ridge), "180")
@@ -383,8 +392,12 @@ def test_bertscore_without_a_known_layer_is_refused_before_anything_runs() -> No
 
 
 def test_a_missing_package_names_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "find_spec", lambda name: None)
+    missing = "torch"
+    monkeypatch.setattr(scoring, "find_spec", lambda name: None if name == missing else name)
     with pytest.raises(UsageError, match=r"pip install .*\[scorers\]"):
+        check(AdherenceConfig(scoring_method="cosine"))
+    missing = "sentence_transformers"
+    with pytest.raises(UsageError, match="sentence-transformers"):
         check(AdherenceConfig(scoring_method="cosine"))
     check(AdherenceConfig(scoring_method="kl"))  # counts words, needs no package
 

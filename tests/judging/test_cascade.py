@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from curate.engines.base import Completion, Request, Usage
+from curate.engines.layout import Trunk
 from curate.errors import UsageError
 from curate.judging.cascade import (
     CascadeRule,
@@ -224,3 +227,15 @@ async def test_the_one_that_decides_must_have_scored() -> None:
         ("bad_reply", False),
         ("", True),
     ]
+
+
+async def test_what_several_calls_used_is_added_up() -> None:
+    async def ask(requests: Sequence[Request]) -> list[Completion]:
+        return [Completion("x", usage=Usage(100, 60, 7)) for _ in requests]
+
+    used = Metered(ask)
+    request = Request(Trunk("Hi\n"), max_tokens=1)
+    await used([request, request])
+    await used([request])
+    spent = (used.requests, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+    assert spent == (3, 300, 180, 21)

@@ -317,7 +317,8 @@ async def test_a_ledger_cut_at_its_limit_is_marked_and_does_not_end_the_dialogue
         answer=lambda r: said(endless, "length") if r.purpose == "judge.ledger" else None
     )
     result = await judged(dialogue_of(14), judge, TOKENS)
-    assert any(remark.startswith("ledger_cut: turn") for remark in result.remarks)
+    cut = [remark for remark in result.remarks if remark.startswith("ledger_cut")]
+    assert cut == ["ledger_cut: turn 5", "ledger_cut: turn 9"]
     shown = [prompt_of(r) for r in judge.asked if "<ledger>\n" in prompt_of(r)]
     assert shown
     assert all("- one\n(The ledger was cut here.)" in prompt for prompt in shown)

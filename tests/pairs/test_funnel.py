@@ -162,3 +162,14 @@ def test_the_docs_list_every_drop_reason() -> None:
     text = (Path(__file__).parents[2] / "docs" / "pairs.md").read_text()
     for reason in DropReason:
         assert f"| `{reason}` | {reason.place or ''} | {reason.meaning} |" in text
+
+
+def test_the_commonest_reason_stands_first_and_equal_ones_by_name() -> None:
+    reasons = ["order_flip", "below_margin", "rejected_preferred", "rejected_preferred"]
+    stages = count_funnel(record(str(at), 1, drop_reason=why) for at, why in enumerate(reasons))
+    (verified,) = [stage for stage in stages if stage.dropped]
+    assert list(verified.dropped.items()) == [
+        ("rejected_preferred", 2),
+        ("below_margin", 1),
+        ("order_flip", 1),
+    ]

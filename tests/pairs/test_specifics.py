@@ -49,6 +49,8 @@ def test_what_is_stated(text: str, found: list[tuple[str, str]]) -> None:
         ("ask Ann's", "ann"),
         ("#77", "order 77"),
         ("HAT-170", "flight hat170"),
+        ("3.5 kg", "3,5 kg"),
+        ("1,200.50", "1200.5"),
         ("https://a.example/", "at https://a.example"),
     ],
 )

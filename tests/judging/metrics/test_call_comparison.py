@@ -47,6 +47,10 @@ def test_missing_and_unexpected_calls_are_named_as_often_as_they_are() -> None:
     held = compared([("a", {}), ("b", {}), ("b", {})], [("b", {}), ("c", {}), ("c", {})])
     assert held.missing == ("a", "b")
     assert held.unexpected == ("c", "c")
+    assert describe_comparison(held) == (
+        "3 calls expected, 3 made; 1 of the expected were made (1 with exactly the expected arguments).\n"
+        "missing: a, b\nnot among the expected: c, c\nb in turn 1: arguments as expected"
+    )
     assert compared([("a", {})], []).missing == ("a",)
 
 
@@ -70,6 +74,8 @@ def test_arguments_that_differ_are_named() -> None:
     assert describe_comparison(held).endswith(
         "a in turn 1: other value of: n; left out: t; added: u"
     )
+    several = compared([("a", {"n": 1, "s": 1, "t": 1})], [("a", {"n": 2, "s": 2, "t": 2})])
+    assert describe_comparison(several).endswith("a in turn 1: other value of: n, s, t")
 
 
 def test_numbers_are_equal_by_value_and_true_is_no_number() -> None:

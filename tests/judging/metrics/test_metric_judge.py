@@ -164,6 +164,16 @@ async def test_a_missing_metric_is_asked_again_by_itself() -> None:
     assert again.sample == 1
 
 
+async def test_each_metric_is_asked_again_until_it_can_be_used() -> None:
+    judge = MetricJudge(answer=lambda _, before: said({}) if before in (0, 1, 2) else None)
+    row = await scored(with_tools(), judge, **TWO)
+    assert [metric.score for metric in row.metrics] == [5, 5]
+    assert [list(request.schema["properties"]) for request in judge.asked if request.schema] == [
+        ["grounding_fidelity", "response_delivery"],
+        *[["grounding_fidelity"], ["response_delivery"]] * 2,
+    ]
+
+
 @pytest.mark.parametrize("score", [6, -1, 2.5, "5", True, None, "n/a", [5]])
 async def test_a_score_outside_its_scale_is_asked_again_and_never_moved(score: Any) -> None:
     judge = first_says({"grounding_fidelity": entry(score), "response_delivery": GOOD})
