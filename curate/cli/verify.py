@@ -42,7 +42,7 @@ def verify(
                 f"{stage}: {plural(count, 'row')} of failed calls: no reply to make them again from"
             )
         for text in result.not_verified:
-            OUT.print(f"not verified: {escape(text)}", soft_wrap=True)
+            OUT.print(f"not checked: {escape(text)}", soft_wrap=True)
         OUT.print(escape(result.sentence), soft_wrap=True)
     if result.differences:
         raise typer.Exit(exit_codes.FAILED)

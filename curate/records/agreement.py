@@ -270,6 +270,14 @@ class Agreement(TrustReport):
     kind: Literal[TrustKind.AGREEMENT] = TrustKind.AGREEMENT
     gold: str = Field(description="Where the labels come from.")
     rows: int = Field(description="Number of labels given.")
+    raters: str = Field(
+        "skilled", description="Kind of people who gave them: experts, skilled or crowd."
+    )
+    scales: dict[str, str] = Field(
+        default_factory=dict,
+        description="Scales of the labels that were named, by dimension or `*`.",
+    )
+    hold_out: float = Field(0, description="Share of the labelled dialogues that was left out.")
     unused: dict[str, int] = Field(
         default_factory=dict, description="Labels that could not be used for this run, by reason."
     )

@@ -157,6 +157,9 @@ class SourcesReport(Frozen):
     sources: list[dict[str, Any]] = Field(
         default_factory=list, description="Counts and settings of each source."
     )
+    hashes: dict[str, str] = Field(
+        default_factory=dict, description="SHA-256 of each file that was written, by name."
+    )
 
 
 class SelectionReport(Frozen):

@@ -30,6 +30,7 @@ from curate.records import (
     Manifest,
     MetricsScore,
     StageName,
+    TrustKind,
 )
 from curate.records.agreement import (
     Agreement,
@@ -41,7 +42,7 @@ from curate.records.agreement import (
 from curate.records.readings import METRIC
 from curate.run.agreement_marks import write_marks
 from curate.run.calibrate_metrics import highest_levels, metrics_of
-from curate.run.drawn_labels import check_hold_out, given_labels, without_kept
+from curate.run.drawn_labels import check_hold_out, given_labels, keep_labels, without_kept
 from curate.run.ingest import read_dialogues
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
 from curate.run.pair_votes import preference_of, votes_by_pair
@@ -88,7 +89,7 @@ def measure_agreement(
     raters: str = "skilled",
     hold_out: float = 0.0,
 ) -> MeasuredAgreement:
-    """Hold a run's scores against people's labels, and keep the report in the run folder; no model calls.
+    """Measure how far a run's scores agree with people's labels; the report is kept in the run folder. No model calls.
 
     Args:
         run: folder of a run.
@@ -102,10 +103,26 @@ def measure_agreement(
         UsageError: no run, no label about it, labels that contradict themselves, or nothing to hold them against.
         RunLockedError: another process is writing the folder.
     """
-    if raters not in EPSILONS:
-        raise UsageError("no such kind of raters", got=raters, expected=", ".join(EPSILONS))
     run = Path(run)
     given = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
+    measured = agreement_of(run, given, scales=scales, raters=raters, hold_out=hold_out)
+    keep_labels(run, TrustKind.AGREEMENT, given)
+    write_trust_report(run, measured.report)
+    write_marks(run, measured.report)
+    return measured
+
+
+def agreement_of(
+    run: Path,
+    given: GivenLabels,
+    *,
+    scales: Mapping[str, Scale] | None,
+    raters: str,
+    hold_out: float,
+) -> MeasuredAgreement:
+    """Return the agreement of a run's scores with people's labels; arguments and errors as of `measure_agreement`."""
+    if raters not in EPSILONS:
+        raise UsageError("no such kind of raters", got=raters, expected=", ".join(EPSILONS))
     check_hold_out(hold_out)
     rows, pairs, unused = split_labels(given)
     manifest = read_manifest(run)
@@ -142,6 +159,9 @@ def measure_agreement(
         fingerprints={stage: manifest.fingerprints[stage] for stage in join.judges},
         gold=given.origin,
         rows=len(given.rows),
+        raters=raters,
+        scales={name: str(scale) for name, scale in (scales or {}).items()},
+        hold_out=hold_out,
         unused=matched.unused.counts,
         judges=join.judges,
         dimensions=join.dimensions,
@@ -149,8 +169,6 @@ def measure_agreement(
         assumed_scales=matched.assumed_scales,
         shares=tuple(join.shares),
     )
-    write_trust_report(run, report)
-    write_marks(run, report)
     return MeasuredAgreement(report, matched.unused)
 
 

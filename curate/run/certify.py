@@ -7,7 +7,7 @@ judge's calibration certifies nothing: these members are set apart, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,8 @@ from curate.run.drawn_labels import (
     check_hold_out,
     given_labels,
     is_held_out,
+    keep_labels,
+    labels_as_kept,
     one_a_group,
     read_labels,
 )
@@ -53,9 +55,8 @@ from curate.run.populations import (
 from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
-from curate.storage.line_files import LineFile, read_lines, read_records
+from curate.storage.line_files import LineFile, read_records
 from curate.storage.stage_rows import fingerprint
-from curate.storage.whole_files import write_atomically
 from curate.trust.gold import GivenLabels
 from curate.trust.guarantee import (
     Stratum,
@@ -73,9 +74,8 @@ from curate.trust.guarantee import (
 )
 from curate.wording import plural
 
-_KEPT_LABEL: TypeAdapter[tuple[str, str, dict[str, Any]]] = TypeAdapter(
-    tuple[str, str, dict[str, Any]]
-)
+QUESTIONS = "trust/questions.jsonl"
+_QUESTION: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 UNKNOWN_ORIGIN = "The labels are of unknown origin: this holds only if they were drawn at random."
 
 
@@ -158,58 +158,53 @@ def question_of(certificate: Certificate) -> Question:
     )
 
 
-def labels_path(run: Path, kind: TrustKind) -> Path:
-    """Where a run keeps the labels of its certificate of that kind."""
-    return run / "trust" / "labels" / f"{kind}.jsonl"
-
-
-def read_kept_labels(path: Path) -> GivenLabels:
-    """The labels that `keep_certificate` kept.
-
-    Raises:
-        CurateError: a line is damaged.
-    """
-    rows = list(read_records(path, _KEPT_LABEL.validate_json))
-    return GivenLabels(rows[0][0] if rows else "", [(place, row) for _, place, row in rows])
-
-
-def _kept_labels(given: GivenLabels) -> bytes:
-    lines = ([given.origin, place, row] for place, row in given.rows)
-    return b"".join(orjson.dumps(line, default=str) + b"\n" for line in lines)
-
-
 def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) -> Certificate:
     """Write a certificate into the run folder with the labels it rests on, its sentence into the manifest.
 
     Of another question that was asked about the same kind of bad ones before, each with a chance to be wrong, the
     certificate that is kept and given back says so.
     """
-    path = run / "trust" / "questions.jsonl"
-    held, labels = certificate.certified, certificate.labels
+    asked, earlier = asked_question(certificate), read_questions(run)
+    certificate = after_questions(certificate, other_questions(earlier, certificate))
+    keep_labels(run, certificate.kind, given)
+    write_trust_report(run, certificate)
+    write_certificate_marks(run, read_manifest(run).fingerprints)
+    if asked not in earlier:
+        with LineFile(run / QUESTIONS) as lines:
+            lines.append(orjson.dumps(asked))
+    return certificate
+
+
+def asked_question(certificate: Certificate) -> dict[str, Any]:
+    """Return the question of a certificate as `trust/questions.jsonl` has it."""
+    held = certificate.certified
     asked: dict[str, Any] = {
         "bad": certificate.bad,
         "kind": certificate.kind,
         "test": certificate.test,
+        "of": held.of,
+        "column": held.column,
+        "draw": certificate.labels.draw,
     }
-    asked |= {"of": held.of, "column": held.column, "draw": labels.draw}
     if certificate.test == "threshold":
-        asked |= {"risk": certificate.risk, "confidence": certificate.confidence}
-    else:
-        asked["set"] = held.fingerprint
-    earlier = [orjson.loads(line) for line in read_lines(path)] if path.is_file() else []
-    others = sum(
-        one != asked and (one["bad"], one["kind"]) == (certificate.bad, certificate.kind)
-        for one in earlier
-    )
-    certificate = after_questions(certificate, others)
-    path_of_labels = labels_path(run, certificate.kind)
-    write_atomically(path_of_labels, _kept_labels(given))
-    write_trust_report(run, certificate)
-    write_certificate_marks(run, read_manifest(run).fingerprints)
-    if asked not in earlier:
-        with LineFile(path) as lines:
-            lines.append(orjson.dumps(asked))
-    return certificate
+        return asked | {"risk": certificate.risk, "confidence": certificate.confidence}
+    return asked | {"set": held.fingerprint}
+
+
+def read_questions(run: Path) -> list[dict[str, Any]]:
+    """Return the questions that certificates of a run have answered, in order.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    path = run / QUESTIONS
+    return list(read_records(path, _QUESTION.validate_json)) if path.is_file() else []
+
+
+def other_questions(questions: Iterable[Mapping[str, Any]], certificate: Certificate) -> int:
+    """Return how many of the questions are others about the same kind of bad ones."""
+    asked, about = asked_question(certificate), (certificate.bad, certificate.kind)
+    return sum(one != asked and (one.get("bad"), one.get("kind")) == about for one in questions)
 
 
 def after_questions(certificate: Certificate, others: int) -> Certificate:
@@ -387,7 +382,7 @@ class _Certifying:
             unused=labels.unused.counts,
             hold_out=question.hold_out,
             rule=question.bad,
-            fingerprint=fingerprint(_kept_labels(self.given).decode()),
+            fingerprint=fingerprint(labels_as_kept(self.given).decode()),
         )
         identities = identities_of(manifest, question.column, self.of)
         pairs = is_of_pairs(self.of)

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import polars as pl
+from pydantic import TypeAdapter
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.records import Draw
+from curate.records import Draw, TrustKind
 from curate.run.ingest import read_dialogues
 from curate.run.populations import (
     PAIR_SETS,
@@ -27,6 +29,8 @@ from curate.run.populations import (
     read_members,
 )
 from curate.run.read_back import read_manifest
+from curate.storage.line_files import read_records
+from curate.storage.whole_files import write_atomically
 from curate.trust.bad_rule import BETTER, HUMAN, Answer, bad_members, check_answers
 from curate.trust.gold import (
     NO_VALUE,
@@ -43,7 +47,9 @@ from curate.wording import plural
 
 REJECTED_PREFERRED = "better = 'rejected'"
 """What is bad of pairs where the user says nothing."""
-
+_KEPT_LABEL: TypeAdapter[tuple[str, str, dict[str, Any]]] = TypeAdapter(
+    tuple[str, str, dict[str, Any]]
+)
 
 _REMARKS = frozenset({"note", "weakest_turn", "better", "chosen_text"})
 """What a review file holds beside labels."""
@@ -99,6 +105,32 @@ def given_labels(
     names = ("content", "dimension", "value", "turn")
     rows = [(row.place, {name: getattr(row, name) for name in names}) for row in held]
     return GivenLabels(f"the data's label '{label}'", rows)
+
+
+def labels_path(run: Path, kind: TrustKind) -> Path:
+    """Return the path of the labels behind a run's report of the kind."""
+    return run / "trust" / "labels" / f"{kind}.jsonl"
+
+
+def keep_labels(run: Path, kind: TrustKind, given: GivenLabels) -> None:
+    """Write the labels behind a report into the run folder."""
+    write_atomically(labels_path(run, kind), labels_as_kept(given))
+
+
+def labels_as_kept(given: GivenLabels) -> bytes:
+    """Return labels as the lines of a file, each with their origin and its place."""
+    lines = ([given.origin, place, row] for place, row in given.rows)
+    return b"".join(orjson.dumps(line, default=str) + b"\n" for line in lines)
+
+
+def read_kept_labels(path: Path) -> GivenLabels:
+    """Return the labels that `keep_labels` wrote.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    rows = list(read_records(path, _KEPT_LABEL.validate_json))
+    return GivenLabels(rows[0][0] if rows else "", [(place, row) for _, place, row in rows])
 
 
 def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None) -> DrawnLabels:

@@ -66,7 +66,7 @@ def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]
     """What a file says otherwise than the same file as it was made again; nothing where both say the same.
 
     Args:
-        kept: JSONL, JSON or Parquet, as it lies in the run.
+        kept: the file as it lies in the run; JSON, JSONL and Parquet are compared by what they hold.
         made: as it comes out now.
         place: the file's name in what is told.
 
@@ -78,7 +78,11 @@ def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]
         return
     if kept.read_bytes() == made.read_bytes():
         return
-    tally = RowDifferences(place, "differs from what the kept replies give")
+    problem = "differs from what the kept replies give"
+    if kept.suffix not in (".json", ".jsonl", ".parquet"):
+        yield Difference(place=place, problem=problem)
+        return
+    tally = RowDifferences(place, problem)
     if kept.suffix == ".json":
         yield value_difference(_value(kept), _value(made), place)
         return

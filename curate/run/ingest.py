@@ -33,12 +33,13 @@ from curate.sources.mixing import Mixture, is_mixed
 from curate.sources.proposal import Proposal, UnknownShapeError, mapping_yaml
 from curate.storage.line_files import LineFile, read_lines
 from curate.storage.parquet_files import FrameFile, readable, row_count
-from curate.storage.whole_files import damaged
+from curate.storage.whole_files import damaged, file_hash
 
 DIALOGUES = "dialogues.jsonl"
 QUARANTINE = "quarantine.jsonl"
 NOT_SAMPLED = "not_sampled.jsonl"
 """Which dialogues a source with a `weight` did not give."""
+FILES = (DIALOGUES, QUARANTINE, NOT_SAMPLED)
 INDEX = "dialogues.parquet"
 OFFSET = "offset"
 """Column of the index: where the dialogue's line begins, in bytes."""
@@ -85,8 +86,8 @@ class SourceReport:
         return described
 
 
-def summed(reports: Sequence[SourceReport]) -> SourcesReport:
-    """What reading all sources came to."""
+def summed(reports: Sequence[SourceReport], folder: Path) -> SourcesReport:
+    """Return the totals of all sources, which were read into that folder, and the hashes of its files."""
 
     def total(name: str) -> int:
         return sum(getattr(report.tally, name) for report in reports)
@@ -99,6 +100,7 @@ def summed(reports: Sequence[SourceReport]) -> SourcesReport:
         not_sampled=total("not_sampled"),
         roles=dict(sum((report.tally.roles for report in reports), Counter())),
         sources=[report.as_dict() for report in reports],
+        hashes={name: file_hash(folder / name) for name in FILES},
     )
 
 
@@ -131,8 +133,7 @@ def read_sources(
     Raises:
         UsageError, SourceError: no row of a source could be read; its quarantine is written.
     """
-    names = (DIALOGUES, QUARANTINE, NOT_SAMPLED)
-    parts = [folder / f"{name}.part" for name in names]
+    parts = [folder / f"{name}.part" for name in FILES]
     for part in parts:
         part.unlink(missing_ok=True)
     reports = [SourceReport(source, RowCounts()) for source in sources]

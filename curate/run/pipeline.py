@@ -266,7 +266,7 @@ def _ingest(job: Job, sources: list[Source]) -> Reservoir:
             progress=lambda rows: job.progress("ingest", rows, rows),
             see=sample.add,
         )
-    job.log.parts.append(summed(reports))
+    job.log.parts.append(summed(reports, job.path))
     return sample
 
 

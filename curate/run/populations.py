@@ -6,7 +6,7 @@ recorded with the run (`trust/draws`), so that a certificate counts only labels 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -186,15 +186,26 @@ def identities_of(manifest: Manifest, column: str | None, of: str) -> dict[str, 
 
 def used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
     """Return the members whose labels fitted a file that the run's recipe names: a calibration, a curve or a cascade."""
-    of_pairs = (("fork", "curve"), ("natural", "verify", "curve"))
-    of_dialogues = (
-        ("judge", "calibration"),
-        ("adherence", "calibration"),
-        ("metrics", "calibration"),
-        ("models", "judge", "fit"),
-    )
-    files = (_at(manifest.recipe, keys) for keys in (of_pairs if pairs else of_dialogues))
-    return frozenset(unit for file in files for unit in file.get("labelled", ()))
+    files = fitted_files(manifest, _FITTED_TO_PAIRS if pairs else _FITTED_TO_DIALOGUES)
+    return frozenset(unit for file in files.values() for unit in file.get("labelled", ()))
+
+
+_FITTED_TO_PAIRS = (("fork", "curve"), ("natural", "verify", "curve"))
+_FITTED_TO_DIALOGUES = (
+    ("judge", "calibration"),
+    ("adherence", "calibration"),
+    ("metrics", "calibration"),
+    ("models", "judge", "fit"),
+)
+
+
+def fitted_files(
+    manifest: Manifest,
+    keys: Iterable[Sequence[str]] = (*_FITTED_TO_DIALOGUES, *_FITTED_TO_PAIRS),
+) -> dict[str, Mapping[str, Any]]:
+    """Return the content of the fitted files that the run's recipe names, by dotted key."""
+    files = {".".join(path): _at(manifest.recipe, path) for path in keys}
+    return {name: file for name, file in files.items() if file}
 
 
 def _at(recipe: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:

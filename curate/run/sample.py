@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from curate.errors import UsageError
+from curate.errors import CurateError, UsageError
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -55,6 +55,15 @@ _DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "calibrate": ("accept", *TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS),
 }
 """Dimensions to ask about by default, by purpose."""
+_TABLE: Final = pl.Schema(
+    {
+        UNIT: pl.String(),
+        "stratum": pl.Int32(),
+        "order": pl.Int64(),
+        "drawn": pl.Boolean(),
+        "swapped": pl.Boolean(),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +146,11 @@ def sample(
         strata, names = (
             score_strata(values) if members.schema["score"].is_numeric() else word_strata(values)
         )
-    key = fingerprint(purpose, of, by, seed, set_fingerprint(members[UNIT]))
+    key = _draw_id(purpose, of, by, seed, members[UNIT])
     earlier = next((one for one in read_draws(run) if one.id == key), None)
     sizes = () if earlier is None else earlier.sizes
     labels = max(min(labels, members.height), *sizes, 0)
-    places = draw(members[UNIT].to_list(), labels, seed, strata)
-    table = members.select(
-        UNIT,
-        pl.Series("stratum", [place.stratum for place in places], dtype=pl.Int32),
-        pl.Series("order", [place.order for place in places], dtype=pl.Int64),
-        pl.Series("drawn", [place.drawn for place in places], dtype=pl.Boolean),
-        pl.Series("swapped", [_is_swapped(unit, seed) for unit in members[UNIT]]),
-    )
-    counts = table.group_by("stratum").agg(pl.len(), pl.col("drawn").sum()).sort("stratum")
+    table = _drawn_table(members[UNIT], labels, seed, strata)
     record = Draw(
         id=key,
         made=datetime.now(UTC).isoformat(timespec="seconds") if earlier is None else earlier.made,
@@ -158,10 +159,7 @@ def sample(
         of=of,
         by=by,
         seed=seed,
-        strata=tuple(
-            DrawStratum(name=names[number], size=size, drawn=drawn)
-            for number, size, drawn in counts.iter_rows()
-        ),
+        strata=_counted_strata(table, names),
         sizes=sizes if sizes and sizes[-1] == labels else (*sizes, labels),
     )
     with RunFolder(run):
@@ -175,6 +173,52 @@ def sample(
         write_record(folder / f"{key}.json", record)
     apart = everyone.height - members.height
     return Sampled(record, rows, named_set(of), members.height, apart)
+
+
+def draw_again(record: Draw, table: pl.DataFrame) -> tuple[Draw, pl.DataFrame]:
+    """Return a draw and its table as seed and members give them; which stratum a member is in is taken from the table.
+
+    Raises:
+        CurateError: it is not the table of a draw.
+    """
+    if table.schema != _TABLE or table.height != table.drop_nulls().height:
+        raise CurateError(
+            f"the table of the draw {record.id} is damaged",
+            got=", ".join(f"{name} {kind}" for name, kind in table.schema.items()),
+            expected=", ".join(_TABLE),
+        )
+    strata = None if record.by is None else table["stratum"].to_list()
+    again = _drawn_table(table[UNIT], max(record.sizes, default=0), record.seed, strata)
+    key = _draw_id(record.purpose, record.of, record.by, record.seed, table[UNIT])
+    counted = _counted_strata(again, [stratum.name for stratum in record.strata])
+    return record.model_copy(update={"id": key, "strata": counted}), again
+
+
+def _draw_id(purpose: str, of: str, by: str | None, seed: int, units: pl.Series) -> str:
+    return fingerprint(purpose, of, by, seed, set_fingerprint(units))
+
+
+def _drawn_table(
+    units: pl.Series, labels: int, seed: int, strata: Sequence[int] | None
+) -> pl.DataFrame:
+    """Return the table that is kept of a draw, as `populations.read_drawn` describes it."""
+    places = draw(units.to_list(), labels, seed, strata)
+    columns = {
+        UNIT: units,
+        "stratum": [place.stratum for place in places],
+        "order": [place.order for place in places],
+        "drawn": [place.drawn for place in places],
+        "swapped": [_is_swapped(unit, seed) for unit in units],
+    }
+    return pl.DataFrame(columns, schema=_TABLE)
+
+
+def _counted_strata(table: pl.DataFrame, names: Sequence[str]) -> tuple[DrawStratum, ...]:
+    counts = table.group_by("stratum").agg(pl.len(), pl.col("drawn").sum()).sort("stratum")
+    return tuple(
+        DrawStratum(name=name, size=size, drawn=drawn)
+        for name, (_, size, drawn) in zip(names, counts.iter_rows(), strict=False)
+    )
 
 
 def _questions(

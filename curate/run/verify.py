@@ -27,17 +27,10 @@ from curate.engines.base import Capability, EngineIdentity, FaultKind
 from curate.engines.kept_replies import KeptEngine
 from curate.engines.model_pool import Asks, ModelFacts
 from curate.engines.open import EngineConfig
-from curate.errors import CurateError, UsageError
+from curate.errors import UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe, parse_recipe
-from curate.records import Certificate, EngineRecord, Manifest, StageName, TrustKind
-from curate.run.certify import (
-    after_questions,
-    certify_run,
-    labels_path,
-    question_of,
-    read_kept_labels,
-)
+from curate.records import EngineRecord, Manifest, StageName
 from curate.run.file_differences import (
     Difference,
     RowDifferences,
@@ -45,32 +38,48 @@ from curate.run.file_differences import (
     file_differences,
     value_difference,
 )
-from curate.run.ingest import DIALOGUES, INDEX, QUARANTINE, DialogueFile
-from curate.run.outputs import SCORES
+from curate.run.ingest import DIALOGUES, FILES, INDEX, DialogueFile
 from curate.run.pipeline import after_ingest, cleaning_of, write_manifest
+from curate.run.populations import fitted_files
 from curate.run.read_back import read_manifest
 from curate.run.reviews import answers_path
 from curate.run.runlog import RunLog
 from curate.run.staging import Job, Progress, stage_rows
-from curate.run.trust_reports import read_trust_report
+from curate.run.verify_trust import TrustCheck
 from curate.stages import Row, Stage, WorkItem, make_row, model_pool
 from curate.storage.line_files import read_lines
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
-from curate.storage.whole_files import damaged, make_folder
+from curate.storage.whole_files import damaged, file_hash, make_folder
 from curate.wording import first_of
 
 _FAULTS: Final[tuple[FaultKind, ...]] = ("context_overflow", "bad_request")
 """Faults that a call without a kept reply may have had in the run; what a stage asks next depends on the kind."""
 _NOT_COMPARED: Final = frozenset(
     {
-        *("format", "name", "status", "started", "finished", "seconds", "seconds_by_stage"),
+        *("format", "started", "finished", "seconds", "seconds_by_stage"),
         *("requests", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimate"),
         *("versions", "recipe", "warnings"),
-        *("rows_in", "rows_used", "quarantined", "dialogues", "roles", "not_sampled", "sources"),
+        *(
+            "rows_in",
+            "rows_used",
+            "quarantined",
+            "dialogues",
+            "roles",
+            "not_sampled",
+            "sources",
+            "hashes",
+        ),
     }
 )
 """Keys of a manifest that do not follow from replies and dialogues."""
+
+_MADE_WHOLE: Final = frozenset({"select", "pairs", "export"})
+"""Folders that hold nothing but what the run makes."""
+_TAKEN: Final = frozenset(
+    {"manifest.json", *FILES, INDEX, "replies.sqlite", "embeddings.sqlite", "answers.jsonl"}
+)
+"""Names of files that the run is made again from, and of those that are compared in another way."""
 
 
 class Verification(Frozen):
@@ -85,7 +94,7 @@ class Verification(Frozen):
         default_factory=dict,
         description="By stage, rows that say themselves that calls of theirs failed: there is no reply to make them from.",
     )
-    not_verified: tuple[str, ...] = Field((), description="What was taken as it is, and why.")
+    not_verified: tuple[str, ...] = Field((), description="Files that were not checked, and why.")
     differences: tuple[Difference, ...] = ()
 
 
@@ -150,7 +159,8 @@ class _Verifier:
             )
             cleaning = cleaning_of(job)
             run_in_loop(after_ingest(job, cleaning, self._open(job.log.accounting)))
-            remade = write_manifest(job, self.manifest.status).manifest
+            over = job.log.is_over(self.recipe.max_unscored)
+            remade = write_manifest(job, "unscored" if over else "done").manifest
         differences = [*self._differences(remade, job.hashes())]
         if damaged_replies := job.log.accounting.damaged:
             problem = "kept replies do not fit their checksums"
@@ -213,24 +223,45 @@ class _Verifier:
         yield from self._dialogue_differences()
         for stage in map(StageName, [*filter(_is_stage, self.manifest.fingerprints)]):
             yield from self._row_differences(stage, remade, hashes)
-        names = [SCORES, *_below(self.remade, "select", "pairs", "export")]
-        for name in names:
-            if (self.remade / name).is_file():
-                self.files += 1
-                yield from file_differences(self.run / name, self.remade / name, name)
+        yield from self._file_differences()
         yield from self._manifest_differences(remade)
-        yield from self._certificate_differences()
+        for key in fitted_files(self.manifest):
+            self.not_verified.append(f"{key}: the labels that it was fitted to are not kept")
+        trust = TrustCheck(self.run, self.remade, self.manifest)
+        yield from trust.differences()
+        self.files += len(trust.checked)
+        self.certificates = trust.certificates
+        self.not_verified += trust.not_checked
+
+    def _file_differences(self) -> Iterator[Difference]:
+        """Compare all files but those of the dialogues, of the stages' rows and of `trust/`."""
+        made, held = _other_files(self.remade), _other_files(self.run)
+        for name in made:
+            self.files += 1
+            yield from file_differences(self.run / name, self.remade / name, name)
+        for name in held - made.keys():
+            if Path(name).parts[0] in _MADE_WHOLE:
+                yield Difference(place=name, problem="is no file that this run makes")
+            else:
+                self.not_verified.append(f"{name}: the run does not make it")
 
     def _dialogue_differences(self) -> Iterator[Difference]:
         self.files += 2
-        yield from file_differences(self.run / DIALOGUES, self.remade / DIALOGUES, DIALOGUES)
+        for name in FILES:
+            path, expected = self.run / name, self.manifest.hashes.get(name)
+            if expected is None:
+                self.not_verified.append(f"{name}: the run has not recorded its hash")
+            elif not path.is_file():
+                yield Difference(place=name, problem="is missing")
+            elif file_hash(path) != expected:
+                yield Difference(place=name, problem="was changed: its SHA-256 is another")
         for difference in file_differences(self.run / INDEX, self.remade / INDEX, INDEX):
             problem = "does not fit the dialogues: their content is not what the run has judged"
             yield difference.model_copy(update={"problem": problem})
-        quarantined = self.run / QUARANTINE
         counts = {
-            "dialogues": sum(1 for _ in read_lines(self.run / DIALOGUES)),
-            "quarantined": sum(1 for _ in read_lines(quarantined)) if quarantined.is_file() else 0,
+            name: sum(1 for _ in read_lines(self.run / file)) if (self.run / file).is_file() else 0
+            for name, file in zip(("dialogues", "quarantined", "not_sampled"), FILES, strict=True)
+        } | {
             "rows_in": self.manifest.rows_used + self.manifest.quarantined,
         }
         in_manifest = {name: getattr(self.manifest, name) for name in counts}
@@ -273,31 +304,6 @@ class _Verifier:
         then, now = _compared_part(self.manifest), _compared_part(remade)
         if then != now:
             yield value_difference(then, now, "manifest.json")
-
-    def _certificate_differences(self) -> Iterator[Difference]:
-        for kind in (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE):
-            certificate = read_trust_report(self.run, Certificate, kind)
-            if certificate is None:
-                continue
-            place, labels = f"trust/{kind}.json", labels_path(self.run, kind)
-            if not labels.is_file():
-                self.not_verified.append(f"{place}: its labels are not kept with this run")
-                continue
-            self.certificates += 1
-            try:
-                remade = certify_run(
-                    self.remade, read_kept_labels(labels), question_of(certificate)
-                )
-            except CurateError as error:
-                yield Difference(place=place, problem=f"cannot be made again: {error.problem}")
-                continue
-            remade = after_questions(
-                remade.model_copy(update={"made": certificate.made}), certificate.earlier_attempts
-            )
-            if remade != certificate:
-                then, now = certificate.model_dump(mode="json"), remade.model_dump(mode="json")
-                problem = f"differs from what its labels ({labels.relative_to(self.run)}) give"
-                yield value_difference(then, now, place).model_copy(update={"problem": problem})
 
     def _sentence(self, differences: list[Difference]) -> str:
         if differences:
@@ -419,10 +425,12 @@ def _is_stage(name: str) -> bool:
     return name in {stage.value for stage in StageName}
 
 
-def _below(folder: Path, *names: str) -> list[str]:
-    paths = (path for name in names for path in sorted((folder / name).rglob("*")))
-    return [
-        str(path.relative_to(folder))
+def _other_files(run: Path) -> dict[str, None]:
+    """Return the files of a run but its inputs, its manifest, the rows of its stages and its trust reports; relative, sorted."""
+    paths = (path.relative_to(run) for path in sorted(run.rglob("*")) if path.is_file())
+    return {
+        path.as_posix(): None
         for path in paths
-        if path.suffix in (".json", ".jsonl", ".parquet")
-    ]
+        if not (path.name.startswith(".") or path.name in _TAKEN or path.parts[0] == "trust")
+        and not (_is_stage(path.parts[0]) and len(path.parts) > 2)
+    }

@@ -9,6 +9,7 @@ folder that exists keeps its mode.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -91,6 +92,12 @@ def _is_running(process: int) -> bool:
     except PermissionError:  # it belongs to another user
         pass
     return True
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def damaged(place: Path | str, error: BaseException | str) -> CurateError:

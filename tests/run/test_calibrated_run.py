@@ -19,6 +19,7 @@ from curate.planning.plan import make_plan
 from curate.recipe import Recipe, ReuseConfig, parse_recipe
 from curate.records import Calibration, CutPoints, GoodModel, Judgment, Unscored
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.verify import verify_run
 from curate.selection.config import SelectConfig
 from tests.live import live_server
 from tests.servers import Body, CountingServer
@@ -108,6 +109,7 @@ def test_a_calibration_costs_no_call_and_everything_follows_it(data: Path, tmp_p
         calibrated = run_recipe(recipe(server, data, judge={"calibration": str(file)}), out=out)
         assert [body for body in server.requests[asked:] if "Question" in str(body)] == []
         after = scores(out)
+        verification = verify_run(out)
         # forks go by the levels: dialogues whose turn is fine have none
         forked = run_recipe(
             recipe(
@@ -133,6 +135,10 @@ def test_a_calibration_costs_no_call_and_everything_follows_it(data: Path, tmp_p
     assert after["mean_score"].to_list() == before["mean_score"].to_list()
     assert after["levels_calibrated"].all()
     assert not before["levels_calibrated"].any()
+    assert verification.differences == ()
+    assert verification.not_verified == (
+        "judge.calibration: the labels that it was fitted to are not kept",
+    )
     assert scores(out).equals(before)
     assert set(after["judge_key"]).isdisjoint(before["judge_key"])
     assert plain.manifest.levels.startswith("levels are not calibrated")

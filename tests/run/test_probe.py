@@ -39,6 +39,7 @@ from curate.run.probe_asking import Probed, Prober
 from curate.run.probe_plan import ProbePlan, is_in_words
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
+from curate.run.verify import verify_run
 from curate.sources.shipped_files import sample_rewordings
 from curate.stages import bind_verifier, judge_stage
 from curate.trust.probe_cases import KIND_SENTENCES
@@ -550,6 +551,16 @@ def test_a_runs_manifest_says_what_was_found_while_the_judge_is_the_same(
         run, probe_judge(recipe(**no_other_stages, **judged), plan(13), run / "replies.sqlite")
     )
     assert "Of 13 planted flaws" in read_manifest(run).trust[TrustKind.PROBE]
+    verification = verify_run(run)
+    assert verification.differences == ()
+    assert [line.partition(":")[0] for line in verification.not_verified] == [
+        "trust/probe-outcomes.jsonl"
+    ]
+    path = run / "trust/probe.json"
+    card = path.read_bytes()
+    path.write_bytes(card.replace(b'"value": ', b'"value": 9', 1))
+    assert [difference.place for difference in verify_run(run).differences] == ["trust/probe.json"]
+    path.write_bytes(card)
     other = {"judge": {"mode": "tokens", "text": "off", "paraphrases": 2}}
     run_recipe(recipe(**no_other_stages, **other))
     assert "of an earlier judge" in read_manifest(run).trust[TrustKind.PROBE]

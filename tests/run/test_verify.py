@@ -43,8 +43,9 @@ def preference(number: int) -> dict[str, Any]:
 
 
 def every_stage(server: CountingServer, folder: Path, chats: int = 8, **sections: Any) -> Recipe:
-    """A recipe that has all stages, on data with dialogues and natural pairs."""
-    dialogues = write_rows(folder / "chats.jsonl", [chat(n, turns=1 + n % 3) for n in range(chats)])
+    """A recipe that has all stages, on data with dialogues, a row that is none, and natural pairs."""
+    rows = [*(chat(n, turns=1 + n % 3) for n in range(chats)), {"id": "broken", "messages": []}]
+    dialogues = write_rows(folder / "chats.jsonl", rows)
     pairs = write_rows(folder / "pairs.jsonl", [preference(n) for n in range(4)])
     return recipe(
         server,
@@ -62,18 +63,36 @@ def every_stage(server: CountingServer, folder: Path, chats: int = 8, **sections
 
 @pytest.fixture(scope="module")
 def finished(server: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of every stage, with a certificate."""
+    """A run of every stage, with a draw, a certificate, agreement and an audit."""
     folder = tmp_path_factory.mktemp("verified")
     run = folder / "run"
     result = run_recipe(every_stage(server, folder), out=run)
     assert result.exit_code == 0
     ids = pl.read_parquet(run / "scores.parquet")["id"].to_list()
-    gold = folder / "gold.csv"
+    gold, verdicts = folder / "gold.csv", folder / "verdicts.csv"
     gold.write_text("id,value\n" + "".join(f"{one},4\n" for one in ids))
+    words = ("poor", "borderline", "good", "excellent")
+    labels = [f"{one},verdict,{words[n % 4]}\n" for n, one in enumerate(ids)]
+    verdicts.write_text("id,dimension,value\n" + "".join(labels))
+    draw = [
+        "--for",
+        "agreement",
+        "--of",
+        "all",
+        "--by",
+        "characters",
+        "--out",
+        str(folder / "draw.csv"),
+    ]
     question = ["--bad", "human < 3", "--risk", "0.3", "--confidence", "0.7"]
-    arguments = ["certify", str(run), str(gold), *question, "--out", str(folder / "c.json")]
-    certified = CliRunner().invoke(app, arguments)
-    assert certified.exit_code == 0, certified.output
+    for arguments in (
+        ["sample", str(run), "-n", "6", *draw],
+        ["certify", str(run), str(gold), *question, "--out", str(folder / "c.json")],
+        ["agreement", str(run), str(verdicts)],
+        ["audit", str(run)],
+    ):
+        ended = CliRunner().invoke(app, arguments)
+        assert ended.exit_code == 0, ended.output
     return run
 
 
@@ -186,9 +205,27 @@ def raise_margin(run: Path) -> None:
     path.write_bytes(orjson.dumps(pair) + b"\n" + b"".join(others))
 
 
-def better_label(run: Path) -> None:
-    [path] = (run / "trust" / "labels").iterdir()
-    path.write_text(path.read_text().replace('"value":"4"', '"value":"1"', 1))
+def add_file(name: str) -> Callable[[Path], None]:
+    return lambda run: (run / name).write_text("{}\n") and None
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda run: (run / name).unlink()
+
+
+def draw_another(run: Path) -> None:
+    """Say of a member of the draw that it was drawn, though it was not."""
+    [path] = (run / "trust/draws").glob("*.parquet")
+    table = pl.read_parquet(path)
+    other = pl.int_range(pl.len()) == table["drawn"].arg_min()
+    table.with_columns(drawn=pl.when(other).then(pl.lit(True)).otherwise("drawn")).write_parquet(
+        path
+    )
+
+
+def another_seed(run: Path) -> None:
+    [path] = (run / "trust/draws").glob("*.json")
+    path.write_text(path.read_text().replace('"seed": 42', '"seed": 43'))
 
 
 def accept(run: Path) -> None:
@@ -216,6 +253,8 @@ def set_first_score(row: dict[str, Any]) -> None:
     scores["score"] = 1 - (scores["score"] or 0)
 
 
+A_FIGURE = '"agreement": {\n          "value": 0.'
+"""Start of a figure that nothing outside the report of agreement shows."""
 IN_WHAT_WAS_MADE = {
     "judge": change_row("judge", set_verdict),
     "adherence": change_row("adherence", set_first_score),
@@ -225,16 +264,33 @@ IN_WHAT_WAS_MADE = {
     "select/sft.jsonl": drop_line("select/sft.jsonl"),
     "export/trl/sft.jsonl": change_line("export/trl/sft.jsonl", "Answer 1", "Answer 7"),
     "manifest.json": change_line("manifest.json", '"selected": ', '"selected": 1'),
-    "trust/certificate.json": better_label,
+    "quarantine.jsonl": change_line("quarantine.jsonl", "broken", "broker"),
+    "natural/candidates.jsonl": change_line(
+        "natural/candidates.jsonl", "chosen number 1", "selected number 1"
+    ),
+    "export/trl/more.jsonl": add_file("export/trl/more.jsonl"),
+    "export/notes.txt": add_file("export/notes.txt"),
+    "trust/certificate.json": change_line(
+        "trust/labels/certificate.jsonl", '"value":"4"', '"value":"1"'
+    ),
+    "trust/agreement.json": change_line("trust/agreement.json", A_FIGURE, A_FIGURE + "9"),
+    "trust/audit.json": change_line("trust/audit.json", '"status": "pass"', '"status": "warn"'),
+    "trust/questions.jsonl": change_line("trust/questions.jsonl", '"of":"sft"', '"of":"all"'),
+    "trust/draws": draw_another,
 }
+
+
+def folder_of_draws(place: str) -> str:
+    """A place; of a file of a draw, which is named by a hash, its folder."""
+    return "trust/draws" if place.startswith("trust/draws/") else place
 
 
 def test_each_planted_change_of_what_was_made_is_found(run: Path) -> None:
     for plant in IN_WHAT_WAS_MADE.values():
         plant(run)
     verification = verify_run(run)
-    assert places(verification) == IN_WHAT_WAS_MADE.keys()
-    by_place = {difference.place: difference for difference in verification.differences}
+    by_place = {folder_of_draws(one.place): one for one in verification.differences}
+    assert by_place.keys() == IN_WHAT_WAS_MADE.keys()
     assert by_place["judge"].units == ("chat-0",)
     assert by_place["judge"].fields == ("verdict",)
     assert by_place["scores.parquet"].fields == ("mean_score",)
@@ -242,6 +298,8 @@ def test_each_planted_change_of_what_was_made_is_found(run: Path) -> None:
     assert by_place["manifest.json"].fields == ("selected",)
     assert "labels.bad" in by_place["trust/certificate.json"].fields
     assert by_place["judge"].rows == by_place["export/trl/sft.jsonl"].rows == 1
+    assert by_place["trust/agreement.json"].fields == ("dimensions.verdict.levels.agreement.value",)
+    assert by_place["trust/draws"].rows == 1
 
 
 @pytest.mark.parametrize(
@@ -255,6 +313,25 @@ def test_each_planted_change_of_what_was_made_is_found(run: Path) -> None:
             id="a dialogue",
         ),
         pytest.param(accept, "select/decisions.jsonl", id="an answer of a reviewer"),
+        pytest.param(
+            change_line("dialogues.jsonl", '"source":"chats"', '"source":"cards"'),
+            "dialogues.jsonl",
+            id="what no judge is shown",
+        ),
+        pytest.param(
+            change_line("trust/labels/agreement.jsonl", '"poor"', '"good"'),
+            "trust/agreement.json",
+            id="a label of agreement",
+        ),
+        pytest.param(another_seed, "trust/draws", id="a draw's seed"),
+        pytest.param(remove("not_sampled.jsonl"), "not_sampled.jsonl", id="a file of ingest"),
+        pytest.param(remove("trust/questions.jsonl"), "trust/questions.jsonl", id="questions"),
+        pytest.param(remove("trust/audit.json"), "manifest.json", id="a report"),
+        pytest.param(
+            change_line("manifest.json", '"status": "done"', '"status": "unscored"'),
+            "manifest.json",
+            id="how the run ended",
+        ),
     ],
 )
 def test_a_planted_change_of_what_it_is_made_from_is_found(
@@ -262,8 +339,35 @@ def test_a_planted_change_of_what_it_is_made_from_is_found(
 ) -> None:
     plant(run)
     verification = verify_run(run)
-    assert place in places(verification), verification.differences
+    assert place in map(folder_of_draws, places(verification)), verification.differences
     assert place in verification.sentence
+
+
+def test_what_cannot_be_made_again_is_named(run: Path) -> None:
+    """Files whose inputs are not there are neither right nor wrong."""
+    for name in ("certificate", "agreement"):
+        (run / f"trust/labels/{name}.jsonl").unlink()
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["hashes"] = {}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "calibration.json").write_text("{}")
+    (run / "trust/notes.txt").write_text("Looked at by Ann.")
+    verification = verify_run(run)
+    assert verification.differences == ()
+    reasons = dict(line.split(": ", 1) for line in verification.not_verified)
+    assert reasons == {
+        **dict.fromkeys(
+            ("dialogues.jsonl", "quarantine.jsonl", "not_sampled.jsonl"),
+            "the run has not recorded its hash",
+        ),
+        **dict.fromkeys(
+            ("trust/certificate.json", "trust/agreement.json"),
+            "its labels are not kept with this run",
+        ),
+        "trust/questions.jsonl": "certificates that answered other questions (1) are not kept",
+        "trust/notes.txt": "the run keeps nothing to make it from",
+        "calibration.json": "the run does not make it",
+    }
 
 
 def test_a_row_whose_call_failed_stands_without_a_reply(tmp_path: Path) -> None:
