@@ -39,6 +39,11 @@ class QuarantineReason(Reason):
         None,
         "the bytes are not in the source's encoding (UTF-8 unless set)",
     )
+    TOO_LONG = (
+        "too_long",
+        None,
+        "the row has more than 64 MiB (a file that is one object: 256 MiB); of an array or of CSV, nothing after it is read",
+    )
     NOT_AN_OBJECT = "not_an_object", None, "the row is neither an object nor a list of messages"
     SHAPE_MISMATCH = "shape_mismatch", None, "the row's shape differs from that of its file"
     MISSING_FIELD = "missing_field", None, "a field that the shape needs is missing"

@@ -13,9 +13,9 @@ from typing import Any
 
 from curate.sources.config import Columns
 from curate.sources.formats import NAMES, fitting, is_flat_message
+from curate.sources.json_rows import is_message_list
 from curate.sources.mapping import Mapping
 from curate.sources.preferences import is_transcript
-from curate.sources.raw_rows import is_message_list
 from curate.sources.unit_result import RawRow, Row
 from curate.wording import first_of, plural
 

@@ -36,6 +36,20 @@ class RawRow:
     key: str | None = None
 
 
+def has_surrogate(text: str) -> bool:
+    """Return True for a text with half a character, as bytes that cannot be decoded are read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def shown_bytes(text: str) -> str:
+    """Return the text with its halves of characters written out, as `\\udcff`."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class UnreadableError(Exception):
     """A row, or a part of one, that cannot be read. Never leaves `curate.sources`."""
 

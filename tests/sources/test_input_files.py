@@ -17,7 +17,8 @@ from pyarrow import feather
 from curate.errors import SourceError, UsageError
 from curate.sources import SourceConfig
 from curate.sources.config import DATA_SUFFIXES
-from curate.sources.raw_rows import CHUNK, read_rows
+from curate.sources.raw_rows import read_rows
+from curate.sources.text_lines import CHUNK
 from curate.sources.unit_result import RawRow
 from tests.growth import lines_run
 from tests.sources.conftest import Loaded, load, said
@@ -425,7 +426,7 @@ def test_parquet_and_lines_are_not_held(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_bytes(LINES * 2000)
     taken = 0
 
-    from curate.sources import raw_rows as module
+    from curate.sources import json_rows as module
 
     parsed = module._parsed
 

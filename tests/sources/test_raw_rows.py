@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from curate.errors import SourceError
-from curate.sources.raw_rows import is_message_list, read_rows
+from curate.records.reasons import QuarantineReason
+from curate.sources import csv_rows, json_rows, text_lines
+from curate.sources.json_rows import is_message_list
+from curate.sources.raw_rows import read_rows
+from curate.sources.text_lines import CHUNK
 
 Fault = tuple[int, str | None, str, Any]
 
@@ -26,7 +33,7 @@ def good(number: int, value: Any) -> Fault:
     ("name", "content", "expected"),
     [
         ("a.json", b'[{"a": 1}] tail',
-         [good(1, {"a": 1}), (2, "broken_json", "text after the end of the array", " tail")]),
+         [good(1, {"a": 1}), (2, "broken_json", "text after the end of the array", "tail")]),
         ("a.json", b'[{"a": 1},\n{"b": 2}',
          [good(1, {"a": 1}), good(2, {"b": 2}), (3, "broken_json", "the array is not closed: the file is cut", "")]),
         ("a.json", b'[{"a": 1},\n {"b": oops}\n]',
@@ -122,6 +129,7 @@ def test_a_file_that_cannot_be_read_at_all_is_an_error_with_a_fix(tmp_path: Path
     assert "check the file" in refusal(packed)
     for name in ("a.parquet", "a.feather", "a.ipc"):
         path = tmp_path / name
+        assert f"{path} cannot be opened" in refusal(path)
         path.write_bytes(b"no table")
         assert f"{path} cannot be read as {name[2:]}" in refusal(path)
         assert "check the file" in refusal(path)
@@ -141,6 +149,121 @@ def test_where_an_archive_breaks_off_is_a_row_behind_the_last(tmp_path: Path) ->
     assert all(fault is None for _, fault, _, _ in rows[:-1])
     assert last[:2] == (rows[-1][0] + 1, "broken_file")
     assert last[2].startswith("the file cannot be read on: ")
+
+
+BOUND = 2 * CHUNK
+SHORT = b'{"n":1}\n'
+
+
+BOUNDS = [(text_lines, "MAX_ROW"), (json_rows, "MAX_ROW"), (csv_rows, "MAX_ROW"), (json_rows, "MAX_WHOLE")]  # fmt: skip
+
+
+@pytest.fixture
+def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in BOUNDS:
+        monkeypatch.setattr(module, name, BOUND if name == "MAX_ROW" else 2 * BOUND)
+
+
+def pieces(*parts: bytes, long: bytes = b"a") -> Iterator[bytes]:
+    """Yield the parts with a text that is longer than a row between them, a megabyte at a time."""
+    for at, part in enumerate(parts):
+        yield part
+        if at < len(parts) - 1:
+            yield from repeat(long * (CHUNK // len(long)), 16 * BOUND // CHUNK)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "long", "expected"),
+    [
+        ("a.jsonl", [SHORT + b'{"t":"', b'"}\n' + SHORT], b"a", [(1, None), (2, "too_long"), (3, None)]),
+        ("a.jsonl", [b'{"t":"', b'"}\n' + SHORT], b"a", [(1, "too_long"), (2, None)]),
+        ("a.jsonl", [b'[{"role":"user","content":"', b'"}]'], b"a", [(1, "too_long")]),
+        ("a.json", [b'[{"n":1},\n{"t":"', b'"},{"n":2}]'], b"a", [(1, None), (2, "too_long")]),
+        ("a.json", [b'[{"n":1},{"t":"', b'"},{"n":2}]'], b"a", [(1, None), (2, "too_long")]),
+        ("a.json", [b"[" + SHORT, b'"}]'], b"[", [(1, None), (2, "too_long")]),
+        ("a.json", [b"[", b"]"], b"[", [(1, "too_long")]),
+        ("a.json", [SHORT + b'{"t":"', b'"}\n' + SHORT], b"a", [(1, None), (2, "too_long"), (3, None)]),
+        ("a.json", [b"[1] ", b""], b"x", [(1, None), (2, "broken_json")]),
+        ("a.csv", [b'x,y\na,b\nc,"', b'"\ne,f\n'], b"a", [(1, None), (2, "too_long")]),
+        ("a.csv", [b'x,y\na,b\nc,"', b'"\ne,f\n'], b"a" * 1023 + b"\n", [(1, None), (2, "too_long")]),
+        ("a.csv", [b"x,y\na,b\n", b"\ne,f\n"], b"a", [(1, None), (2, "too_long")]),
+        ("a.csv", [b"", b",y\na,b\n"], b"a", [(1, "too_long")]),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("_small_bounds")
+def test_a_small_archive_with_an_endless_row_is_not_held(
+    tmp_path: Path, name: str, parts: list[bytes], long: bytes, expected: list[tuple[int, str]]
+) -> None:
+    path = tmp_path / f"{name}.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for piece in pieces(*parts, long=long):
+            file.write(piece)
+    assert path.stat().st_size < BOUND / 10
+    tracemalloc.start()
+    try:
+        rows = [(row.number, row.fault, row.value) for row in read_rows(path)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [row[:2] for row in rows] == expected
+    assert all(len(value) <= BOUND for _, fault, value in rows if fault)
+    assert all(len(value) <= 1_000 for _, fault, value in rows if fault == "too_long")
+    assert peak < 10 * BOUND  # of 16 that the row has, most of them several times
+
+
+@pytest.mark.usefixtures("_small_bounds")
+def test_what_no_row_needs_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an array's entry without an end no more is read than a row may have."""
+    path = tmp_path / "a.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for piece in pieces(b'[{"t":"', b"", b"", b'"}]'):
+            file.write(piece)
+    pulled = 0
+    read1 = gzip.GzipFile.read1
+
+    def counted(self: gzip.GzipFile, size: int = -1) -> bytes:
+        nonlocal pulled
+        block = read1(self, size)
+        pulled += len(block)
+        return block
+
+    monkeypatch.setattr(gzip.GzipFile, "read1", counted)
+    [row] = read_rows(path)
+    assert row.fault == "too_long"
+    assert BOUND < pulled < BOUND + 3 * CHUNK
+
+
+def test_an_array_on_one_line_is_read_entry_by_entry(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    entry = b'{"t":"' + b"a" * CHUNK + b'"}'
+    path.write_bytes(b"[" + b",".join([entry] * 40) + b"]")
+    tracemalloc.start()
+    try:
+        assert sum(row.fault is None for row in read_rows(path)) == 40
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * CHUNK
+
+
+@pytest.mark.parametrize(("size", "fault"), [(2 * BOUND - 20, None), (2 * BOUND, "too_long")])
+@pytest.mark.parametrize("sign", ["", "\n"])
+@pytest.mark.usefixtures("_small_bounds")
+def test_a_file_that_is_one_object_may_be_longer(
+    tmp_path: Path, size: int, fault: str | None, sign: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f'{{{sign}"t":"{"a" * size}"{sign}}}')
+    assert [row.fault for row in read_rows(path)] == [fault]
+    path.rename(lines := tmp_path / "a.jsonl")
+    if not sign:
+        assert [row.fault for row in read_rows(lines)] == ["too_long"]
+
+
+def test_the_bounds_are_those_that_the_reason_states() -> None:
+    meaning = QuarantineReason.TOO_LONG.meaning
+    for module, bound in BOUNDS:
+        assert f"{getattr(module, bound) >> 20} MiB" in meaning
 
 
 @pytest.mark.parametrize(

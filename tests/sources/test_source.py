@@ -347,7 +347,8 @@ def test_arbitrary_bytes_never_stop_a_run(tmp_path: Path, content: bytes, name: 
 def test_an_array_gives_each_of_its_entries(
     tmp_path: Path, values: list[Any], indent: int | None
 ) -> None:
-    from curate.sources.raw_rows import is_message_list, read_rows
+    from curate.sources.json_rows import is_message_list
+    from curate.sources.raw_rows import read_rows
 
     if is_message_list(values):
         return  # one conversation by itself

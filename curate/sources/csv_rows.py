@@ -1,0 +1,97 @@
+"""CSV to rows: records under a header. All values are text; an empty cell is null."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+from curate.sources.text_lines import MAX_ROW, CutLine, Lines, is_wide, read_blocks
+from curate.sources.unit_result import RawRow, has_surrogate, shown_bytes
+from curate.storage.csv_text import csv_delimiter
+from curate.wording import plural
+
+_LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
+
+
+def csv_rows(
+    stream: IO[bytes], delimiter: str | None, encoding: str | None, path: Path
+) -> Iterator[RawRow]:
+    """Yield records under a header, which tells the delimiter where none is given.
+
+    A record that is too long makes everything from there on one row with a fault: where it opens a quote, no line
+    behind it is known to begin a record.
+    """
+    csv.field_size_limit(sys.maxsize)  # the default of 128 KiB would refuse a long turn
+    lines = _RecordLines(Lines(read_blocks(stream, encoding, path)), encoding)
+    texts = iter(lines)
+    number = 0
+    try:
+        first = next(filter(str.strip, texts), "")
+        sign = delimiter or csv_delimiter(first)
+        records = filter(None, csv.reader(chain([first], texts), delimiter=sign))
+        header = next(records, None)
+        if header is None:
+            return
+        while True:
+            number += 1
+            lines.record_size = 0
+            try:
+                cells = next(records, None)
+            except csv.Error as problem:
+                yield RawRow(number, "", "shape_mismatch", f"CSV: {problem}")
+                continue
+            if cells is None:
+                return
+            yield _row(number, header, cells)
+    except _TooLongError as problem:
+        detail = f"the record has more than {MAX_ROW >> 20} MiB; the file is not read from here on"
+        yield RawRow(max(number, 1), problem.start, "too_long", detail)
+
+
+def _row(number: int, header: list[str], cells: list[str]) -> RawRow:
+    shown = [shown_bytes(cell) for cell in cells]
+    if any(map(has_surrogate, cells)):
+        return RawRow(number, shown, "bad_encoding", "bytes that cannot be decoded")
+    if len(cells) != len(header):
+        detail = f"{plural(len(cells), 'cell')} under {plural(len(header), 'column name')}"
+        return RawRow(number, shown, "shape_mismatch", detail)
+    return RawRow(number, {name: cell or None for name, cell in zip(header, cells, strict=True)})
+
+
+class _TooLongError(Exception):
+    def __init__(self, start: str) -> None:
+        self.start = start
+        super().__init__(start)
+
+
+class _RecordLines:
+    """Lines of text; the blank ones before a record are left out.
+
+    Attributes:
+        record_size: characters of the record so far; whoever takes records sets it to 0 between them.
+    """
+
+    def __init__(self, lines: Lines, encoding: str | None) -> None:
+        self.record_size = 0
+        self._lines = lines
+        self._codec = "utf-8" if encoding is None or is_wide(encoding) else encoding
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield lines, with the signs that end them.
+
+        Raises:
+            _TooLongError: the record is longer than `MAX_ROW`.
+        """
+        for _, line in self._lines:
+            if not self.record_size and not line.strip(b"\r\n"):
+                continue
+            for text in _LINE.findall(line.decode(self._codec, "surrogateescape")):
+                self.record_size += len(text)
+                if isinstance(line, CutLine) or self.record_size > MAX_ROW:
+                    raise _TooLongError(shown_bytes(text[:1_000]))
+                yield text

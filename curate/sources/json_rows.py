@@ -1,0 +1,323 @@
+"""JSON to rows: lines, one array, one object, or objects one after the other, whatever the file is called.
+
+Which of these is decided by the bytes. An array is read piece by piece: what stands before a break in it is used.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from curate.sources.input_files import kind_of
+from curate.sources.text_lines import CHUNK, MAX_ROW, CutLine, Lines, is_wide, read_blocks
+from curate.sources.unit_result import RawRow, has_surrogate, shown_bytes
+
+_BLANKS = re.compile(r"[ \t\r\n]*+")
+# orjson writes at most 254 levels; deeper rows could be read but never be kept.
+DEEP = 200
+# The whole numbers that orjson keeps as such.
+LEAST_WHOLE, MOST_WHOLE = -(2**63), 2**64 - 1
+MAX_WHOLE = 4 * MAX_ROW
+"""Bytes of the largest file that is one object, which a mapping may take many rows from."""
+_SHOWN = 1_000  # characters of a row that is too long to be kept
+
+
+def json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[RawRow]:
+    """Yield the rows of a stream of JSON; what is no row has a fault."""
+    blocks = read_blocks(stream, encoding, path)
+    blank_lines, opening = _opening(blocks)
+    first = opening.partition(b"\n")[0].strip()
+    if first[:1] == b"[" and len(first) > CHUNK:
+        yield from _value_rows(_decoded(chain([opening], blocks), encoding), MAX_ROW)
+        return
+    as_lines = kind_of(path) in (".jsonl", ".ndjson") and len(first) > 1
+    largest = MAX_ROW if as_lines else MAX_WHOLE
+    lines = Lines(chain([opening], blocks), blank_lines + 1)
+    lines.bound = largest
+    head = [item for _, item in zip(range(1), lines, strict=False)]
+    first = b"".join(line for _, line in head).strip()
+    if first[:1] in (b"[", b"{") and not as_lines and not _is_json(first):
+        # An array or an object over several lines; or else lines of which the first is broken.
+        following = _following(lines)
+        head += following
+        whole = not any(_is_row(line) for _, line in following)
+        is_long = isinstance(head[0][1], CutLine)
+        if first[:1] == b"[" or (whole and not is_long):
+            text = chain((line for _, line in head), lines.unread())
+            yield from _value_rows(_decoded(text, encoding), largest)
+            return
+    elif first[:1] == b"[" and not _is_message_list(first):
+        following = _following(lines)
+        head += following
+        if not any(line.strip() for _, line in following):
+            text = chain((line for _, line in head), lines.unread())
+            yield from _value_rows(_decoded(text, encoding), largest)
+            return
+    lines.bound = MAX_ROW
+    for number, line in chain(head, lines):
+        if line.strip():
+            yield _line_row(number, line, encoding)
+
+
+def _opening(blocks: Iterator[bytes]) -> tuple[int, bytes]:
+    """Read the first line, or a megabyte of it.
+
+    Returns:
+        How many blank lines come before it, and its bytes, with what was read behind it.
+    """
+    blank_lines = 0
+    opening = b""
+    for block in blocks:
+        if not opening:
+            text = block.lstrip()
+            blank_lines += block.count(b"\n", 0, len(block) - len(text))
+            block = text
+        opening += block
+        if len(opening) > CHUNK or b"\n" in block:
+            break
+    return blank_lines, opening
+
+
+def _following(lines: Lines) -> list[tuple[int, bytes]]:
+    """Read on by 20 lines, or as many as are not too long together."""
+    following: list[tuple[int, bytes]] = []
+    size = 0
+    for item in lines:
+        following.append(item)
+        size += len(item[1])
+        if len(following) == 20 or size > MAX_ROW:
+            break
+    return following
+
+
+def _text(line: bytes, encoding: str | None) -> str:
+    return line.decode("utf-8" if encoding is None or is_wide(encoding) else encoding)
+
+
+def _line_row(number: int, line: bytes, encoding: str | None) -> RawRow:
+    if isinstance(line, CutLine):
+        start = line[:_SHOWN].decode("utf-8", "backslashreplace").lstrip()
+        return RawRow(number, start, "too_long", f"the line has more than {_size(len(line) - 1)}")
+    try:
+        text = _text(line, encoding)
+    except UnicodeDecodeError as problem:
+        shown = line.decode("utf-8", "backslashreplace").strip()
+        return RawRow(number, shown, "bad_encoding", f"byte {problem.start}: {problem.reason}")
+    return _parsed(number, text.strip())
+
+
+def _parsed(number: int, text: str) -> RawRow:
+    """One JSON text. NaN and Infinity, which Python's json writes, are read as null.
+
+    A whole number of a row's own that 64 bits do not hold, such as a long id, is text: as a number it would
+    lose digits.
+    """
+    try:
+        value = orjson.loads(text)
+        if text.count("[") + text.count("{") > DEEP:
+            orjson.dumps(value)
+        if isinstance(value, dict) and any(map(_may_have_lost_digits, value.values())):
+            value = _read_slowly(text)
+        return RawRow(number, value)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError) as problem:
+        first = str(problem)
+    try:
+        value = _read_slowly(text)
+        orjson.dumps(value)
+    except (ValueError, TypeError, RecursionError):
+        reason = "bad_encoding" if "surrogate" in first else "broken_json"
+        return RawRow(number, text, reason, first)
+    return RawRow(number, value)
+
+
+def _may_have_lost_digits(value: Any) -> bool:
+    return isinstance(value, float) and abs(value) >= -LEAST_WHOLE
+
+
+def _read_slowly(text: str) -> Any:
+    """Read what orjson cannot read, or not without loss."""
+    return json.loads(text, parse_int=_whole, parse_constant=lambda _: None)
+
+
+def _whole(digits: str) -> int | str:
+    if len(digits) > len(str(MOST_WHOLE)):
+        return digits  # Python itself refuses to read some thousand digits
+    return value if LEAST_WHOLE <= (value := int(digits)) <= MOST_WHOLE else digits
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _is_row(line: bytes) -> bool:
+    """True for a line that is a whole object by itself, as only JSON lines have them."""
+    line = line.strip()
+    return line[:1] == b"{" and line[-1:] == b"}" and _is_json(line)
+
+
+def _is_message_list(line: bytes) -> bool:
+    """True for a line that is one conversation: a list of objects with a role."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return is_message_list(value)
+
+
+def is_message_list(value: Any) -> bool:
+    """True for a non-empty list of objects that have a role and a content under the usual names."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(item, dict)
+            and ("role" in item or "from" in item)
+            and ("content" in item or "value" in item)
+            and not any(key.endswith("_id") and key != "tool_call_id" for key in item)
+            and not any(key in item for key in ("conversation", "dialogue", "dialog"))
+            for item in value[:3]
+        )
+    )
+
+
+def _decoded(blocks: Iterator[bytes], encoding: str | None) -> Iterator[str]:
+    """Text in pieces; bytes that cannot be decoded become lone surrogates."""
+    codec = "utf-8" if encoding is None or is_wide(encoding) else encoding
+    decoder = codecs.getincrementaldecoder(codec)("surrogateescape")
+    yield from map(decoder.decode, blocks)
+    yield decoder.decode(b"", final=True)
+
+
+def _value_rows(pieces: Iterator[str], largest: int) -> Iterator[RawRow]:
+    """Yield entries of an array, or objects one after the other, with one entry in memory at a time.
+
+    A break in the text makes everything from there on one broken row, and so does an entry that is too long.
+
+    Args:
+        largest: characters of the longest object that stands in no array.
+    """
+    buffer = _Buffer(pieces)
+    number = 0
+    array = buffer.peek() == "["
+    if array:
+        buffer.skip()
+    bound = MAX_ROW if array else largest
+    while True:
+        sign = buffer.peek()
+        if array and sign in (",", "]"):
+            buffer.skip()
+            if sign == "]":
+                if buffer.peek():
+                    detail = "text after the end of the array"
+                    yield RawRow(
+                        number + 1, shown_bytes(buffer.rest(MAX_ROW)), "broken_json", detail
+                    )
+                return
+            continue
+        if sign == "":
+            if array:
+                detail = "the array is not closed: the file is cut"
+                yield RawRow(number + 1, "", "broken_json", detail)
+            return
+        number += 1
+        text = buffer.value(bound)
+        if text is None:
+            yield _unread(number, buffer, bound)
+            return
+        if has_surrogate(text):
+            yield RawRow(number, shown_bytes(text), "bad_encoding", "bytes that cannot be decoded")
+        else:
+            yield _parsed(number, text)
+
+
+def _unread(number: int, buffer: _Buffer, bound: int) -> RawRow:
+    """Return the row that stands for everything from a break on."""
+    if buffer.held > bound:
+        detail = f"the entry has more than {_size(bound)}; the file is not read from here on"
+        return RawRow(number, shown_bytes(buffer.rest(_SHOWN)), "too_long", detail)
+    rest = shown_bytes(buffer.rest(MAX_ROW))
+    return RawRow(number, rest, "broken_json", "not JSON from here to the file's end")
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB"
+
+
+class _Buffer:
+    """Text that is read as needed: the next sign, or the next whole JSON value."""
+
+    def __init__(self, pieces: Iterator[str]) -> None:
+        self._pieces = pieces
+        self._text = ""
+        self._at = 0
+        self._decoder = json.JSONDecoder()
+
+    def _more(self, least: int = 1) -> bool:
+        """Read on by at least `least` characters, so that a long value costs a logarithm of attempts."""
+        got: list[str] = []
+        size = 0
+        for piece in self._pieces:
+            got.append(piece)
+            size += len(piece)
+            if size >= least:
+                break
+        self._text = self._text[self._at :] + "".join(got)
+        self._at = 0
+        return size > 0
+
+    def peek(self) -> str:
+        """The next sign that is not white space; empty at the end."""
+        while True:
+            blanks = _BLANKS.match(self._text, self._at)
+            self._at = blanks.end() if blanks else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def skip(self) -> None:
+        """Step over one sign."""
+        self._at += 1
+
+    @property
+    def held(self) -> int:
+        """Characters that are read and not passed over."""
+        return len(self._text) - self._at
+
+    def value(self, bound: int) -> str | None:
+        """Return the text of the next JSON value; None where there is none in `bound` characters or up to the file's end."""
+        while True:
+            try:
+                _, end = self._decoder.raw_decode(self._text, self._at)
+            except (ValueError, RecursionError):
+                end = -1
+            # A number at the very end of the buffer may go on in the next piece.
+            if 0 <= end < min(len(self._text), self._at + bound + 1):
+                text = self._text[self._at : end]
+                self._at = end
+                return text
+            if self.held > bound:
+                return None
+            if not self._more(least=max(CHUNK, min(self.held, bound - self.held))):
+                text = self._text[self._at :]
+                if end < 0:
+                    return None
+                self._at = len(self._text)
+                return text
+
+    def rest(self, most: int) -> str:
+        """Return what is left, up to `most` characters."""
+        while self.held < most and self._more(CHUNK):
+            pass
+        return self._text[self._at : self._at + most]
