@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from curate.engines.base import Engine
-from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.config import EngineConfig, LlamaCppConfig
+from curate.engines.open import open_engine
 
 
 def add_judge(parser: argparse.ArgumentParser) -> None:

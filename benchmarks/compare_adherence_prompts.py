@@ -46,8 +46,9 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Ask, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.client import Client
+from curate.engines.config import EngineConfig, LlamaCppConfig
 from curate.engines.layout import Trunk
-from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.open import open_engine
 from curate.trust.agreement import (
     Interval,
     auc,

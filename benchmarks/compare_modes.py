@@ -43,7 +43,8 @@ from pydantic import TypeAdapter
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Ask, Completion, Engine, Request
-from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.config import EngineConfig, LlamaCppConfig
+from curate.engines.open import open_engine
 from curate.executors.local import for_each
 from curate.judging import PROMPT_VERSION, RubricConfig, judge_dialogue
 from curate.judging.rubric_prompts import resolve_texts

@@ -33,8 +33,9 @@ from pydantic import TypeAdapter
 from curate.dialogue import Turn
 from curate.engines.base import Engine, Request
 from curate.engines.chat_completions import read_labels
+from curate.engines.config import EngineConfig, LlamaCppConfig
 from curate.engines.layout import Trunk, trunk
-from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.open import open_engine
 from curate.judging.config import RubricConfig
 from curate.judging.rubric_prompts import RubricTexts, resolve_texts
 

@@ -21,8 +21,9 @@ from material import MODEL, ROOT, Capture, figure, parser, report, small_hf_fold
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.base import Request
+from curate.engines.config import TransformersConfig
 from curate.engines.model_pool import Asks
-from curate.engines.open import TransformersConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.judging.config import RubricConfig
 from curate.sources import open_source

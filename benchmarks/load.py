@@ -42,7 +42,8 @@ async def ask_all(url: str, store: Path, replies: int, width: int) -> list[dict[
     from curate.engines.accounting import Accounting, Budget
     from curate.engines.cache import ReplyCache
     from curate.engines.client import Client
-    from curate.engines.open import OpenAIConfig, open_engine
+    from curate.engines.config import OpenAIConfig
+    from curate.engines.open import open_engine
     from curate.executors.local import for_each
 
     config = OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=width, revision="1")

@@ -105,7 +105,8 @@ async def run_aiohttp(url: str, rate: float, seconds: int) -> None:
 
 
 async def run_engine(url: str, rate: float, seconds: int) -> None:
-    from curate.engines.open import OpenAIConfig, open_engine
+    from curate.engines.config import OpenAIConfig
+    from curate.engines.open import open_engine
 
     engine = await open_engine(OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=WIDTH))
     requests = shared.make_requests(0, TRUNK)
@@ -122,7 +123,8 @@ async def run_whole(url: str, rate: float, seconds: int) -> None:
     from curate.engines.accounting import Accounting, Budget
     from curate.engines.cache import ReplyCache
     from curate.engines.client import Client
-    from curate.engines.open import OpenAIConfig, open_engine
+    from curate.engines.config import OpenAIConfig
+    from curate.engines.open import open_engine
 
     engine = await open_engine(OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=WIDTH))
     asked = 0

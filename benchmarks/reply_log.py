@@ -36,8 +36,9 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.client import Client
+from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Trunk
-from curate.engines.open import OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.replies import completion_to_json
 from curate.executors.loop import run as run_in_loop
 

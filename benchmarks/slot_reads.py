@@ -19,8 +19,9 @@ from material import MODEL, ROOT, Capture, figure, parser, report, small_gguf
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine
+from curate.engines.config import LlamaCppConfig
 from curate.engines.model_pool import Asks
-from curate.engines.open import LlamaCppConfig, open_engine
+from curate.engines.open import open_engine
 from curate.judging.config import RubricConfig
 from curate.records import TURN_DIMENSIONS, Judgment
 from curate.sources import open_source

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 import curate
+from curate.engines.config import LlamaCppConfig
 from curate.engines.model_files import find_model
-from curate.engines.open import LlamaCppConfig
 from curate.records import PreferencePair
 from curate.sources.shipped_files import recipes_folder
 from curate.trust.twins import Twin, plant_twins

@@ -34,8 +34,9 @@ from material import (
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.base import Capability, Completion, Engine, Request
+from curate.engines.config import LlamaCppConfig
 from curate.engines.layout import DIALOGUE_CLOSE, DIALOGUE_OPEN, Trunk
-from curate.engines.open import LlamaCppConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.scripted import ScriptedEngine
 from curate.engines.tokens import PromptTokens
 from curate.judging.config import RubricConfig

@@ -36,8 +36,7 @@ from curate.adherence.reference.scorer import check as check_method
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Engine
-from curate.engines.model_pool import Asks, ModelPool
-from curate.engines.open import (
+from curate.engines.config import (
     EngineConfig,
     LlamaCppConfig,
     OpenAIConfig,
@@ -45,6 +44,7 @@ from curate.engines.open import (
     TransformersConfig,
     VllmConfig,
 )
+from curate.engines.model_pool import Asks, ModelPool
 from curate.engines.personal_data import PersonalData
 from curate.errors import (
     BudgetReached,

@@ -17,8 +17,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.scorer import check as check_method
+from curate.engines.config import EngineConfig, Prices
 from curate.engines.keys import refuse_keys
-from curate.engines.open import EngineConfig, Prices
 from curate.engines.personal_data import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig

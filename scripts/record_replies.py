@@ -15,7 +15,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from curate.engines.open import EngineConfig, open_engine
+from curate.engines.config import EngineConfig
+from curate.engines.open import open_engine
 from curate.engines.scripted import record_runs
 from curate.storage.yaml_text import parse_yaml
 

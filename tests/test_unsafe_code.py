@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from curate.engines.open import TransformersConfig
+from curate.engines.config import TransformersConfig
 from curate.errors import CurateError
 from curate.sources.config import SourceConfig
 from curate.sources.input_files import list_files

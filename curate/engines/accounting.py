@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from curate.engines.base import Completion, Usage
-from curate.engines.open import Prices
+from curate.engines.config import Prices
 from curate.errors import BudgetReached
 
 

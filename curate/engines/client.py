@@ -26,7 +26,7 @@ from curate.engines.base import (
     Splitting,
     Usage,
 )
-from curate.engines.open import Prices
+from curate.engines.config import Prices
 from curate.engines.redaction import redact_request
 from curate.engines.replies import checked
 from curate.errors import BudgetReached, EngineError

@@ -41,9 +41,9 @@ from curate.engines.base import (
     Request,
 )
 from curate.engines.chat_completions import chat_body, cut_by_context, failed, read_chat, read_error
+from curate.engines.config import LlamaCppConfig
 from curate.engines.layout import Trunk, special_pattern, take_apart
 from curate.engines.model_files import find_model, hash_model, special_tokens
-from curate.engines.open import LlamaCppConfig
 from curate.engines.redaction import redact_request
 from curate.engines.structured import for_grammar
 from curate.engines.thinking import OPENING, begun_reply

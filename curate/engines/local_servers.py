@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from curate.engines.open import OpenAIConfig
+from curate.engines.config import OpenAIConfig
 
 PORTS: Final[dict[int, str]] = {
     8000: "vLLM",

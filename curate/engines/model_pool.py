@@ -18,7 +18,8 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Ask, Capability, Engine, EngineIdentity
 from curate.engines.cache import ReplyCache
 from curate.engines.client import CallBudget, Client, Replies
-from curate.engines.open import EngineConfig, OpenAIConfig, open_engine
+from curate.engines.config import EngineConfig, OpenAIConfig
+from curate.engines.open import open_engine
 from curate.engines.personal_data import PersonalData
 from curate.engines.redaction import redactor
 from curate.errors import EngineError

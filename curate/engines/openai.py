@@ -16,8 +16,8 @@ import orjson
 
 from curate.engines.base import Capability, Completion, EngineIdentity, Request
 from curate.engines.chat_completions import failed, read_chat, read_error
+from curate.engines.config import OpenAIConfig
 from curate.engines.endpoints import BrokenReplyError, Endpoint, by_preference, is_down
-from curate.engines.open import OpenAIConfig
 from curate.engines.openai_requests import (
     CONTINUING,
     Dialect,

@@ -18,10 +18,10 @@ from typing import Any
 import orjson
 
 from curate.engines.base import Capability, Completion, Fault, Request
+from curate.engines.config import OpenAIConfig
 from curate.engines.endpoints import BrokenReplyError, Endpoint
 from curate.engines.layout import Trunk
 from curate.engines.limiter import Limiter
-from curate.engines.open import OpenAIConfig
 from curate.engines.openai import OpenAIEngine
 from curate.engines.openai_requests import CONTINUING, Dialect, read_message, to_body
 from curate.engines.prompt_length import PromptRoom

@@ -32,7 +32,7 @@ from curate.engines.chat_completions import (
     read_first_token,
     read_usage,
 )
-from curate.engines.open import OpenAIConfig
+from curate.engines.config import OpenAIConfig
 from curate.engines.structured import strict
 
 CONTINUING = ("vllm", "sglang")

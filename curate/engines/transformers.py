@@ -23,7 +23,7 @@ import orjson
 
 from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request, Usage
 from curate.engines.chat_completions import cut_by_context, failed
-from curate.engines.open import TransformersConfig
+from curate.engines.config import TransformersConfig
 from curate.engines.structured import for_grammar
 from curate.engines.token_tree import TokenTree
 from curate.engines.tokens import PromptRefused, PromptTokens

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from curate.engines.base import Capability, EngineIdentity, Request
+from curate.engines.config import TransformersConfig
 from curate.engines.layout import Trunk
 from curate.engines.model_files import hash_folder
-from curate.engines.open import TransformersConfig
 from curate.engines.token_tree import TokenTree, attention_kinds
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.engines.transformers import TransformersEngine

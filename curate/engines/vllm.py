@@ -23,8 +23,8 @@ import jsonschema
 
 from curate.engines.base import Capability, Completion, EngineIdentity, Request
 from curate.engines.chat_completions import failed
+from curate.engines.config import VllmConfig
 from curate.engines.model_files import find_folder, hash_checkpoint
-from curate.engines.open import VllmConfig
 from curate.engines.tokens import PromptRefused, PromptTokens
 from curate.engines.vllm_requests import (
     engine_args,

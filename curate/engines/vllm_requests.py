@@ -26,7 +26,7 @@ import orjson
 
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.chat_completions import cut_by_context, failed
-from curate.engines.open import VllmConfig
+from curate.engines.config import VllmConfig
 from curate.engines.structured import for_grammar
 from curate.errors import UsageError
 

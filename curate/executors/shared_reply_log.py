@@ -22,7 +22,7 @@ import orjson
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Completion, Usage
 from curate.engines.cache import ReplyCache
-from curate.engines.open import Prices
+from curate.engines.config import Prices
 from curate.engines.replies import completion_to_json, read_reply
 from curate.errors import CurateError
 

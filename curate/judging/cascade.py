@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from curate.engines.open import EngineConfig
+from curate.engines.config import EngineConfig
 from curate.errors import UsageError
 from curate.judging.opinions import Judged, Juror, disagreement
 from curate.records import CascadeFit, Doubt, JudgeIdentity, Judgment, ScoringMode, Unscored

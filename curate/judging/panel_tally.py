@@ -10,7 +10,7 @@ from typing import Any
 
 from curate.engines.accounting import cost_of
 from curate.engines.base import Usage
-from curate.engines.open import Prices
+from curate.engines.config import Prices
 from curate.judging.opinions import short_name
 from curate.records import CascadeFit, CascadeReport, JudgeOpinion, JuryMember, JuryReport
 from curate.statistics import wilson

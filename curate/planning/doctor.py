@@ -22,8 +22,9 @@ from pydantic import Field
 from curate.adherence.config import resolve_output_mode
 from curate.dialogue import Frozen
 from curate.engines.base import Capability, Engine
+from curate.engines.config import EngineConfig
 from curate.engines.model_pool import warnings_of
-from curate.engines.open import EngineConfig, open_engine
+from curate.engines.open import open_engine
 from curate.errors import PACKAGE, CurateError, requirement
 from curate.judging.config import resolve_mode, scoring_mode
 from curate.recipe import Recipe

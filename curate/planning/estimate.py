@@ -25,8 +25,8 @@ from curate.dialogue import Dialogue
 from curate.engines.accounting import cost_of
 from curate.engines.base import Completion, EngineIdentity, Request, Usage
 from curate.engines.cache import ReplyCache
+from curate.engines.config import EngineConfig
 from curate.engines.model_pool import Described, ModelsByRole
-from curate.engines.open import EngineConfig
 from curate.engines.redaction import Redact, redact_request, redactor
 from curate.engines.stand_in import FREE_REPLY_TOKENS, Expected, LookUp, nothing_kept
 from curate.errors import CurateError

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from curate.dialogue import Dialogue, function_tool
-from curate.engines.open import OpenAIConfig
+from curate.engines.config import OpenAIConfig
 from curate.recipe import parse_recipe
 from curate.run.ingest import SourceReport, sample_sources
 from curate.sources import Mapping as RowMapping

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from curate.engines.accounting import cost_of
 from curate.engines.base import Request, Usage
-from curate.engines.open import Prices
+from curate.engines.config import Prices
 from curate.engines.stand_in import CHARACTERS_PER_TOKEN, Expected, plain_text
 from curate.engines.tokens import PromptTokens
 

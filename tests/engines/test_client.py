@@ -7,8 +7,9 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability, Completion, Fault, Request, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.client import Client
+from curate.engines.config import OpenAIConfig, Prices
 from curate.engines.layout import Chat, Trunk
-from curate.engines.open import OpenAIConfig, Prices, open_engine
+from curate.engines.open import open_engine
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import BudgetReached, CurateError, EngineError
 from tests.servers import CountingServer, answer_by_hash, chat_completion

@@ -16,8 +16,8 @@ from curate.engines.client import (
     SingleFlight,
     TrunkFirst,
 )
+from curate.engines.config import Prices
 from curate.engines.layout import Trunk
-from curate.engines.open import Prices
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import BudgetReached, EngineError
 

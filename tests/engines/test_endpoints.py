@@ -9,10 +9,11 @@ from aiohttp import web
 
 from curate.engines import endpoints
 from curate.engines.base import Completion, Fault, Request
+from curate.engines.config import OpenAIConfig
 from curate.engines.endpoints import Endpoint, by_preference
 from curate.engines.layout import Trunk
 from curate.engines.limiter import Limiter
-from curate.engines.open import OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.errors import EngineError, UsageError
 from tests.servers import CountingServer, answer_by_hash
 

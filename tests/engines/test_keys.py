@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from curate.engines.config import OpenAIConfig
 from curate.engines.keys import refuse_keys
-from curate.engines.open import OpenAIConfig
 from curate.errors import UsageError
 from curate.recipe import load_recipe, parse_recipe
 from tests.growth import growth

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from curate.engines.config import OpenAIConfig
 from curate.engines.limiter import Limiter
-from curate.engines.open import OpenAIConfig
 
 
 async def test_the_limit_is_halved_when_it_is_too_much_and_grows_slowly():

@@ -11,9 +11,10 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, EngineIdentity, Request
 from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
+from curate.engines.config import LlamaCppConfig, OpenAIConfig
 from curate.engines.layout import Chat, Trunk, special_pattern
 from curate.engines.model_files import find_model, special_tokens
-from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.structured import BadReply, read_object
 from curate.errors import EngineError, UsageError
 

@@ -4,12 +4,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from curate.engines import model_files
-from curate.engines.open import (
-    EngineConfig,
-    LlamaCppConfig,
-    ScriptedConfig,
-    open_engine,
-)
+from curate.engines.config import EngineConfig, LlamaCppConfig, ScriptedConfig
+from curate.engines.open import open_engine
 from curate.errors import EngineError, UsageError
 
 CONFIG = TypeAdapter(EngineConfig)

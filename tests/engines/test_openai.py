@@ -6,8 +6,9 @@ import pytest
 from aiohttp import web
 
 from curate.engines.base import Capability, Request
+from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Trunk
-from curate.engines.open import OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
 from curate.errors import EngineError, UsageError
 from tests.faults import Reset, Truncated

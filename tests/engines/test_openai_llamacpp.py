@@ -22,9 +22,10 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Request
 from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
+from curate.engines.config import LlamaCppConfig, OpenAIConfig
 from curate.engines.layout import Trunk
 from curate.engines.model_files import find_model
-from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.errors import UsageError
 from curate.judging import RubricConfig, judge_dialogue, resolve_mode
 from curate.records import Judgment

@@ -12,8 +12,9 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.client import Client
+from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Trunk
-from curate.engines.open import OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.openai_requests import Dialect, is_label_read, read_list
 from curate.engines.tokens import PromptTokens
 from curate.errors import UsageError

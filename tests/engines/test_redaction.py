@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from curate.engines.base import Request
 from curate.engines.client import Accounting, Client
+from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Chat, Trunk
-from curate.engines.open import OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.redaction import redact_request, redactor
 from curate.recipe import parse_recipe
 from curate.run.pipeline import run_recipe

@@ -2,8 +2,9 @@ import pytest
 
 from curate.engines.base import Capability, Completion, Engine, Fault, Request
 from curate.engines.cache import ReplyCache
+from curate.engines.config import ScriptedConfig
 from curate.engines.layout import Trunk
-from curate.engines.open import ScriptedConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.scripted import ScriptedEngine, record_runs, write_recording
 from curate.errors import EngineError, UsageError
 

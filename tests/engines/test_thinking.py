@@ -152,7 +152,8 @@ def test_the_distribution_is_that_of_the_prompt_with_the_thought_written_out(
 ) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra [transformers]")
     pytest.importorskip("llguidance", reason="needs the extra [transformers]")
-    from curate.engines.open import TransformersConfig, open_engine
+    from curate.engines.config import TransformersConfig
+    from curate.engines.open import open_engine
     from tests.engines.test_transformers import save_tiny
 
     folder = save_tiny(tmp_path / "model", template=OPENS)

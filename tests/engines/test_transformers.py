@@ -18,8 +18,9 @@ import pytest
 
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.chat_completions import read_labels
+from curate.engines.config import TransformersConfig
 from curate.engines.layout import Chat, Trunk
-from curate.engines.open import TransformersConfig, open_engine
+from curate.engines.open import open_engine
 from curate.errors import EngineError, UsageError
 
 torch = pytest.importorskip("torch", reason="needs the extra [transformers]")

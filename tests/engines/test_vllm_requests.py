@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from curate.engines import model_files, vllm
 from curate.engines.base import Request
+from curate.engines.config import VllmConfig
 from curate.engines.layout import Trunk
-from curate.engines.open import VllmConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.engines.vllm_requests import (
     engine_args,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from curate.engines.open import Prices
+from curate.engines.config import Prices
 from curate.judging.panel_tally import CascadeTally, JuryTally
 
 SMALL, LARGE = Prices(input=1, output=0), Prices(input=10, output=0)

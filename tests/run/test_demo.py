@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from curate.cli import app
-from curate.engines.open import ScriptedConfig, open_engine
+from curate.engines.config import ScriptedConfig
+from curate.engines.open import open_engine
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import EngineError
 from curate.run.pipeline import run_recipe

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from curate.api import judge_dialogues, load_dialogues
-from curate.engines.open import OpenAIConfig
+from curate.engines.config import OpenAIConfig
 from curate.errors import UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.planning.plan import make_plan

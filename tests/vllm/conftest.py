@@ -16,7 +16,8 @@ import pytest_asyncio
 
 pytest.importorskip("vllm", reason="these tests run in a venv with vLLM: make test-vllm")
 
-from curate.engines.open import VllmConfig, open_engine
+from curate.engines.config import VllmConfig
+from curate.engines.open import open_engine
 from curate.engines.vllm import VllmEngine
 from scripts.hf_from_gguf import convert
 

@@ -23,9 +23,10 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
+from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Trunk
 from curate.engines.model_pool import Asks
-from curate.engines.open import OpenAIConfig, open_engine
+from curate.engines.open import open_engine
 from curate.engines.openai import OpenAIEngine
 from curate.engines.structured import BadReply, read_object
 from curate.errors import UsageError
