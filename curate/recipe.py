@@ -567,7 +567,12 @@ def parse_source(data: Mapping[str, Any]) -> SourceConfig:
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not path.is_file():
-        raise UsageError("no such recipe", got=path, expected="a YAML file", fix="ls recipes/")
+        raise UsageError(
+            "no such recipe",
+            got=path,
+            expected="a YAML file",
+            fix="check the path; `curate init` writes a recipe for your data",
+        )
     if path.resolve() in seen:
         raise UsageError(
             "recipes extend each other in a circle",
@@ -587,7 +592,12 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
             f"{path} is not a YAML file", got=str(error), fix="correct the line that is named"
         ) from error
     if not isinstance(data, dict):
-        raise UsageError(f"{path} is not a recipe", got=type(data).__name__, expected="a mapping")
+        kind = {list: "a list", type(None): "an empty file"}.get(type(data), "a text")
+        raise UsageError(
+            f"{path} is not a recipe",
+            got=kind,
+            expected="a mapping of keys such as source and models",
+        )
     for keys in PATH_KEYS:
         _anchor(data, keys, path.parent)
     base = data.pop("extends", None)

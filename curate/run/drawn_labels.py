@@ -92,8 +92,8 @@ def given_labels(
     """
     if (gold is None) == (dimension is None):
         raise UsageError(
-            "labels are needed, of one origin",
-            got="neither" if gold is None else f"{gold} and --dimension {dimension}",
+            "labels are needed, from one origin",
+            got="no labels" if gold is None else f"{gold} and --dimension {dimension}",
             expected="a file GOLD, or --dimension with the data's own labels",
         )
     read_manifest(run)

@@ -53,7 +53,12 @@ def read_manifest(run: Path) -> Manifest:
     """
     path = run / "manifest.json"
     if not path.is_file():
-        raise UsageError("not a run folder", got=run, expected="a folder with manifest.json")
+        raise UsageError(
+            "not a run folder",
+            got=run,
+            expected="a folder with manifest.json",
+            fix="name the folder that `curate run` wrote; `curate runs FOLDER` lists those below a folder",
+        )
     check_format(run)
     value = _loaded(path.read_bytes(), path)
     try:

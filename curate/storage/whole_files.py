@@ -119,6 +119,13 @@ def disk_error(path: Path, error: OSError) -> CurateError:
             expected="a folder",
             fix="name another one with --out",
         )
+    if isinstance(error, IsADirectoryError):
+        return CurateError(
+            f"cannot write {path}",
+            got="a folder at this path",
+            expected="a file",
+            fix="name another one with --out",
+        )
     return CurateError(
         f"cannot write {path}",
         got=error.strerror or str(error),

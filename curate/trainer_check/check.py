@@ -192,15 +192,16 @@ class _FileCheck:
 
     def state(self, held_out: frozenset[bytes]) -> None:
         """Find what can be said without the trainer."""
-        self._state_file()
         has_system = "system" in self.columns and self.info is None
         labelled = self.stage == "kto" and (
             self.layout is None or "rejected" not in self.layout.sides
         )
         prompts: set[bytes] = set()
+        has_row = False
         for at, row, example, problems in self.examples():
             self.report.rows += 1
             if row is not None:
+                has_row = True
                 problems += [] if self.info is None else self.info.unread(row)
                 check_users(row, problems)
                 if has_system and row.get("system") is None:
@@ -217,6 +218,7 @@ class _FileCheck:
                 self._measure(example, problems)
             if problems:
                 self.of_rows[at] = problems
+        self._state_file(has_row=has_row)
         rows = self.report.rows
         if not rows:
             self.of_file.append(Problem("no_rows", "stops", "stop: the file has no rows"))
@@ -231,8 +233,8 @@ class _FileCheck:
         if needed is not None:
             self.report.lengths.needed.append(needed)
 
-    def _state_file(self) -> None:
-        """Find what concerns the file as a whole."""
+    def _state_file(self, *, has_row: bool) -> None:
+        """Find what concerns the file as a whole; without a row that can be read its columns are not known."""
         problems = Problems(self.facts)
         suffix = self.file.path.suffix.lower()
         if suffix not in self.trainer.suffixes:
@@ -240,7 +242,7 @@ class _FileCheck:
             problems.append(Problem("not_read", "stops", does, suffix))
         if self.info is not None:
             problems += self.info.problems(self.columns)
-        elif self.layout is None:
+        elif self.layout is None and has_row:
             problems.note("unknown_columns", ", ".join(self.columns))
         if refused := [name for name in self.facts.refused_columns if name in self.columns]:
             problems.note("extra_columns", ", ".join(refused))

@@ -107,6 +107,57 @@ def test_ingest_into_what_is_no_folder(
     assert "do:" in said
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ("no such recipe", "curate init")),
+        ("", ("is not a recipe", "got: an empty file")),
+        ("[1, 2]", ("is not a recipe", "got: a list")),
+        ("just words", ("is not a recipe", "got: a text")),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_named_in_plain_words(
+    curate: Command, tmp_path: Path, content: str | None, words: tuple[str, ...]
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    if content is not None:
+        recipe.write_text(content)
+    code, said = curate("run", recipe)
+    assert code == 2
+    for word in words:
+        assert word in said
+
+
+def test_a_report_is_not_written_over_a_folder(curate: Command, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    code, said = curate("report", run, "--out", tmp_path / "folder")
+    assert code == 1
+    assert "got: a folder at this path expected: a file" in said
+
+
+def test_a_folder_that_is_no_run_is_told_from_one(curate: Command, tmp_path: Path) -> None:
+    code, said = curate("show", tmp_path)
+    assert code == 2
+    assert "not a run folder" in said
+    assert "do: name the folder that `curate run` wrote" in said
+
+
+def test_columns_are_not_reported_of_a_file_without_a_row_to_read(
+    curate: Command, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    for text, code, has_columns in (
+        ("", "no_rows", False),
+        ("not json", "not_json", False),
+        ("{}", "unknown_columns", True),
+    ):
+        rows.write_text(text)
+        status, said = curate("check", rows, "--for", "trl")
+        assert status == 1
+        assert code in said
+        assert ("unknown_columns" in said) == has_columns
+
+
 def test_ingest_overwrites_no_run(curate: Command, run: Path, tmp_path: Path) -> None:
     before = (run / "dialogues.jsonl").read_bytes()
     other = write_rows(tmp_path / "other.jsonl", [chat(9)])

@@ -322,8 +322,8 @@ def test_what_is_no_run_or_names_no_labels_is_refused(run: Path, tmp_path: Path)
     gold = write_csv(tmp_path / "gold.csv", labels(20))
     for arguments, said in (
         ((tmp_path, gold), "not a run folder"),
-        ((run,), "labels are needed, of one origin"),
-        ((run, gold, "--dimension", "coherence"), "labels are needed, of one origin"),
+        ((run,), "labels are needed, from one origin"),
+        ((run, gold, "--dimension", "coherence"), "labels are needed, from one origin"),
         ((run, "--dimension", "charm"), "no such dimension"),
         ((run, "--dimension", "coherence", "--label", "moons"), "no dialogue has that label"),
         ((run, tmp_path / "none.csv"), "no such file"),
