@@ -31,13 +31,13 @@ Ends = tuple[float, float]
 
 
 def weighted_mean(scores: Sequence[float], weights: Sequence[float]) -> float:
-    """Sum of weight times score over sum of weights; kept within the range of the scores."""
+    """Return the sum of weight times score over sum of weights; kept within the range of the scores."""
     mean = math.fsum(s * w for s, w in zip(scores, weights, strict=True)) / math.fsum(weights)
     return min(max(mean, min(scores)), max(scores))
 
 
 def effective_size(weights: Sequence[float]) -> float:
-    """Kish's effective sample size, (sum of w)^2 / sum of w^2; n for equal weights."""
+    """Return Kish's effective sample size, (sum of w)^2 / sum of w^2; n for equal weights."""
     top = max(weights)
     shares = [weight / top for weight in weights]
     return math.fsum(shares) ** 2 / math.fsum(share * share for share in shares)
@@ -47,7 +47,7 @@ def effective_size(weights: Sequence[float]) -> float:
 
 
 def wilson(share: float, n: float, z: float = Z_95) -> Ends:
-    """Wilson score interval of a share observed over n trials (Wilson 1927).
+    """Return the Wilson score interval of a share observed over n trials (Wilson 1927).
 
     Of a mean of values in [0, 1] that are not all 0 or 1 it is an interval, too, and a wide one: their variance
     is at most that of zeros and ones with the same mean.
@@ -64,7 +64,7 @@ def wilson(share: float, n: float, z: float = Z_95) -> Ends:
 
 
 def beta_posterior(share: float, n: float) -> Ends:
-    """95 % equal-tailed credible interval of a share, from Jeffreys' prior Beta(1/2, 1/2).
+    """Return the 95 % equal-tailed credible interval of a share, from Jeffreys' prior Beta(1/2, 1/2).
 
     A share of 0 or 1 keeps its end of the range, as Brown, Cai and DasGupta (2001) advise.
 
@@ -80,7 +80,7 @@ def beta_posterior(share: float, n: float) -> Ends:
 
 
 def student_t(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t with so many degrees of freedom."""
+    """Return the 97.5 % quantile of Student's t with so many degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.975))
@@ -90,7 +90,7 @@ def student_t(freedom: float) -> float:
 
 
 def bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -> Ends:
-    """95 % percentile bootstrap of a weighted mean (Efron 1979): 1,000 resamples, seed 42.
+    """Return the 95 % percentile bootstrap of a weighted mean (Efron 1979): 1,000 resamples, seed 42.
 
     With few values it is too narrow; treat it as a lower bound of the uncertainty below about ten. One value
     says nothing about a spread: every resample of it is itself.
@@ -102,7 +102,7 @@ def bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -> Ends:
 
 
 def bayesian_bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -> Ends:
-    """95 % equal-tailed interval of a weighted mean's posterior under the Bayesian bootstrap (Rubin 1981).
+    """Return the 95 % equal-tailed interval of a weighted mean's posterior under the Bayesian bootstrap (Rubin 1981).
 
     Instead of drawing values it draws how much each counts, from a flat Dirichlet distribution: 1,000 draws,
     seed 42. Nothing is assumed of the values' distribution but that it lies on those seen.
@@ -113,7 +113,7 @@ def bayesian_bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -
 def _ends_of_means(
     counts: npt.NDArray[np.float64], scores: Sequence[float], weights: Sequence[float]
 ) -> Ends:
-    """The middle 95 % of the weighted means of resamples, each given as how much every score counts in it."""
+    """Return the middle 95 % of the weighted means of resamples, each given as how much every score counts in it."""
     import numpy as np
 
     means = counts @ np.multiply(scores, weights) / (counts @ np.asarray(weights))
@@ -136,7 +136,7 @@ def _draws(n: int) -> npt.NDArray[np.float64]:
 
 @lru_cache(maxsize=64)
 def _dirichlet(n: int) -> npt.NDArray[np.float64]:
-    """Draws from the flat Dirichlet distribution over n, not normalised: the mean divides by their sum."""
+    """Return draws from the flat Dirichlet distribution over n, not normalised: the mean divides by their sum."""
     import numpy as np
 
     rng = random.Random(SEED)
@@ -162,7 +162,7 @@ class Trend:
 
 
 def trend(positions: Sequence[float], scores: Sequence[float]) -> Trend | None:
-    """Do scores in [0, 1] rise or fall with their positions? None for fewer than two.
+    """Return the trend of scores in [0, 1] over their positions; None for fewer than two.
 
     The interval is Hoeffding's (1963): the slope is a sum of independent terms c_i y_i with sum of c_i^2 =
     1/Sxx, so it lies within sqrt(ln(2/0.05) / (2 Sxx)) of its expectation with 95 %. It holds for any number
@@ -177,7 +177,7 @@ def trend(positions: Sequence[float], scores: Sequence[float]) -> Trend | None:
 
 @lru_cache(maxsize=4096)
 def _trend(positions: tuple[float, ...], scores: tuple[float, ...]) -> Trend | None:
-    """Kept, since short sequences of zeros and ones come again and again."""
+    """Return `trend`, cached: short sequences of zeros and ones recur often."""
     n = len(scores)
     if n < 2:
         return None
@@ -190,7 +190,7 @@ def _trend(positions: tuple[float, ...], scores: tuple[float, ...]) -> Trend | N
 
 
 def mann_kendall(scores: Sequence[float]) -> float:
-    """Two-sided p-value of the Mann-Kendall test of a trend; see `trend`. 1 where all values are equal."""
+    """Return the two-sided p-value of the Mann-Kendall test of a trend; see `trend`. 1 where all values are equal."""
     n = len(scores)
     rises = sum(
         (scores[j] > scores[i]) - (scores[j] < scores[i]) for j in range(n) for i in range(j)
@@ -230,7 +230,7 @@ def _orders_by_inversions(ties: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def interpolate(knots: Sequence[tuple[float, float]], x: float) -> float:
-    """The value at x of the line through the knots (sorted by x); flat outside them."""
+    """Return the value at x of the line through the knots (sorted by x); flat outside them."""
     import numpy as np
 
     at, values = zip(*knots, strict=True)
@@ -238,14 +238,14 @@ def interpolate(knots: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def sigmoid(x: float) -> float:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     from scipy.special import expit
 
     return float(expit(x))
 
 
 def log_odds(share: float) -> float:
-    """ln(p / (1 - p)), with p kept a millionth away from 0 and 1."""
+    """Return ln(p / (1 - p)), with p kept a millionth away from 0 and 1."""
     from scipy.special import logit
 
     return float(logit(min(max(share, 1e-6), 1 - 1e-6)))

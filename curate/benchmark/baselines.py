@@ -32,7 +32,7 @@ _WORDS = re.compile(r"\w+")
 
 
 def baselines(turns: Sequence[LabelledTurn], block: int = BLOCK) -> dict[str, list[float | None]]:
-    """Scores by name; all but `unigram` oriented so that their AUC is at least 0.5.
+    """Return the scores by name; all but `unigram` oriented so that their AUC is at least 0.5.
 
     `word_count` of the turn; `overlap`, the share of the turn's words found in its references (None where it
     has none); `unigram`, log-odds of a naive Bayes model of words that sees the labels of the file's other
@@ -65,7 +65,7 @@ def _overlap(case: Case) -> float | None:
 
 
 def _unigram(turns: Sequence[LabelledTurn]) -> list[float]:
-    """Log-odds of adherent by the words of the other tenths' candidates, add-one smoothed, per known word.
+    """Return the log-odds of adherent by the words of the other tenths' candidates, add-one smoothed, per known word.
 
     Whole tenths are left out, not single rows: leaving one row out takes words from its own class alone,
     which pushes every score away from its label, and neighbours often answer the same message. Words that the

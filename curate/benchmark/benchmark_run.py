@@ -190,7 +190,7 @@ def _compare(
 
 
 def _encoder(method: Method) -> str:
-    """The sentence encoder that a method reads with; empty for the others."""
+    """Return the sentence encoder that a method reads with; empty for the others."""
     reads = method.config.scoring_method in ON_VECTORS
     return method.config.reference.encoder if reads else ""
 

@@ -99,7 +99,7 @@ def figures(
     threshold: float | None = None,
     resamples: int = RESAMPLES,
 ) -> MethodFigures:
-    """Everything the paper reports about a method, on the turns it scored.
+    """Return all figures that the paper reports about a method, on the turns it scored.
 
     Args:
         method: name for the table.
@@ -139,7 +139,7 @@ def figures(
 
 
 def as_row(found: MethodFigures) -> dict[str, Any]:
-    """One line of `results.csv`, see `COLUMNS`."""
+    """Return one line of `results.csv`, see `COLUMNS`."""
     return {name: getattr(found, name) for name in COLUMNS}
 
 
@@ -151,7 +151,7 @@ def _intervals(
     *,
     chances: bool,
 ) -> dict[str, Interval]:
-    """Each figure over the same resampled rows, since every bootstrap starts from the same seed."""
+    """Return each figure over the same resampled rows, since every bootstrap starts from the same seed."""
     statistics: dict[str, Statistic] = {"auc": partial(resampled_aucs, values, gold)}
     if chances:
         squares = [(value - label) ** 2 for value, label in zip(values, gold, strict=True)]
@@ -172,7 +172,7 @@ def _decisions(
     gold: Sequence[bool],
     counts: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """A figure of a hard decision in each resample, as `accuracy`, `cohen_kappa` and `f1_scores` count it; NaN undefined."""
+    """Return a figure of a hard decision in each resample, as `accuracy`, `cohen_kappa` and `f1_scores` count it; NaN undefined."""
     import numpy as np
 
     labels, said = np.asarray(gold, bool), np.asarray(decided, bool)
@@ -250,7 +250,7 @@ def verdicts(
     *,
     resamples: int = RESAMPLES,
 ) -> list[Verdict]:
-    """Each method against the best baseline by AUC and, where that is the row's position, also the best other.
+    """Return each method against the best baseline by AUC and, where that is the row's position, also the best other.
 
     The position of a row is a flaw of a file, which no method can read; the others read the turn. The
     best baseline is chosen on these very rows, so a method that just misses it may be as good.

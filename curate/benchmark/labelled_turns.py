@@ -111,7 +111,7 @@ def labelled_turns(
 
 
 def _labels(given: object, turns: int, adherent: str) -> list[str | None] | None:
-    """A label for each assistant turn, None for those without; None instead of all where it cannot be read."""
+    """Return a label for each assistant turn, None for those without; None instead of all where it cannot be read."""
     values = given if isinstance(given, list) else [None] * (turns - 1) + [given]
     labels = [_label(value, adherent) for value in values]
     unread = any(
@@ -121,7 +121,7 @@ def _labels(given: object, turns: int, adherent: str) -> list[str | None] | None
 
 
 def _until(dialogue: Dialogue, place: int) -> Dialogue:
-    """The dialogue up to its assistant turn at that place, which sees no later one."""
+    """Return the dialogue up to its assistant turn at that place, which sees no later one."""
     ends = [turn.stop for turn in dialogue.turns if turn.has_assistant]
     if place == len(ends) - 1:
         return dialogue
@@ -134,7 +134,7 @@ def _until(dialogue: Dialogue, place: int) -> Dialogue:
 
 
 def _with_history(dialogue: Dialogue) -> Dialogue:
-    """A flat row of one reply (`role`, `assistant`) may say beside it what came before: `history`, `user`.
+    """Return a dialogue with the turns before it that a flat row of one reply names in `history` and `user`.
 
     Its references are then all of that one reply. Rows of other shapes come back as they are.
     """

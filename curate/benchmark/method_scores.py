@@ -45,7 +45,7 @@ class Comparer:
         self._encoders: dict[tuple[str | None, ...], Encoder] = {}
 
     def score(self, method: Method, turns: Sequence[LabelledTurn]) -> MethodScores:
-        """Scores of the turns by one method, fitted on these turns.
+        """Return the scores of the turns by one method, fitted on these turns.
 
         kNN looks among all references of a role if its `pool` says so, as the paper's experiments do.
 
@@ -153,7 +153,7 @@ async def judge_turns(
     replies: Path,
     progress: Progress = lambda *_: None,
 ) -> tuple[list[MethodScores], list[str]]:
-    """Scores of the turns by each judge method, and warnings that a reader must hear.
+    """Return the scores of the turns by each judge method, and warnings that a reader must hear.
 
     Args:
         methods: judge methods alone; each has a config of its own, the judge is the same.
@@ -211,7 +211,7 @@ async def _score(
 
 
 def _for_one_turn(config: AdherenceConfig) -> AdherenceConfig:
-    """Only the last turn counts here: an earlier one without a score must not cost it."""
+    """Return the judge's settings for a single turn: an earlier turn without a score must not cost the last one."""
     return config.model_copy(
         update={"min_scored_share": _ANY_SHARE, "weights": None, "strict_mode": False}
     )

@@ -75,7 +75,7 @@ class MethodScores:
         return Counter(reason for reason in self.reasons if reason is not None)
 
     def first(self, n: int) -> MethodScores:
-        """The same of the first n turns."""
+        """Return the same method for the first n turns."""
         return replace(self, scores=self.scores[:n], reasons=self.reasons[:n])
 
 
@@ -104,7 +104,7 @@ def parse_methods(text: str, base: AdherenceConfig) -> list[Method]:
 
 
 def _apart(text: str) -> list[str]:
-    """The parts between commas, but for those in brackets."""
+    """Return the parts between commas, but for those in brackets."""
     hidden = _IN_BRACKETS.sub(lambda found: found[0].replace(",", "\0"), text)
     return [part.replace("\0", ",") for part in hidden.split(",")]
 

@@ -81,7 +81,7 @@ def origin(scores: MethodScores) -> str:
 
 
 def by_reason(not_run: Mapping[str, str]) -> dict[str, list[str]]:
-    """Methods that could not run, together where one reason stopped them."""
+    """Return the methods that could not run, together where one reason stopped them."""
     found: dict[str, list[str]] = {}
     for name, why in not_run.items():
         found.setdefault(why, []).append(name)
@@ -147,7 +147,7 @@ def read_saved_scores(path: str | Path, rows: int) -> list[MethodScores]:
 
 
 def saved_scores(methods: Sequence[MethodScores], rows: int) -> dict[str, Any]:
-    """The same shape to write: every score of a run, with what made it and why turns have none."""
+    """Return every score of a run as `read_saved_scores` reads it, with its method's settings and why turns have none."""
     return {
         "description": "role adherence scores a row, in the order of the benchmark",
         "n_records": rows,

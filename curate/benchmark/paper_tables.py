@@ -29,7 +29,7 @@ class Table:
 
 
 def tables_of(found: Benchmark) -> list[Table]:
-    """Every table of a benchmark, in the paper's order; one without rows is left out."""
+    """Return every table of a benchmark, in the paper's order; one without rows is left out."""
     made = [
         _baselines(found),
         _continuous(found),
@@ -45,7 +45,7 @@ def tables_of(found: Benchmark) -> list[Table]:
 
 
 def as_markdown(table: Table) -> str:
-    """One table with its title and note."""
+    """Return one table with its title and note."""
     left = {table.columns[0], *table.texts}
     lines = [
         f"## {table.title}",
@@ -58,7 +58,7 @@ def as_markdown(table: Table) -> str:
 
 
 def as_csv(found: Benchmark) -> str:
-    """`results.csv`: every method and baseline on every condition; a figure that is not defined is empty."""
+    """Return `results.csv`: every method and baseline on every condition; a figure that is not defined is empty."""
     sink = io.StringIO()
     writer = csv.DictWriter(sink, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -69,7 +69,7 @@ def as_csv(found: Benchmark) -> str:
 
 
 def number(value: float | None, *, signed: bool = False) -> str:
-    """Three decimals without a leading zero; empty where there is no figure."""
+    """Return a number with three decimals and without a leading zero; empty where there is no figure."""
     if value is None:
         return ""
     text = f"{value:+.3f}" if signed else f"{value:.3f}"
@@ -77,7 +77,7 @@ def number(value: float | None, *, signed: bool = False) -> str:
 
 
 def between(interval: Interval | None, *, signed: bool = False) -> str:
-    """An interval in brackets; empty where there is none."""
+    """Return an interval in brackets; empty where there is none."""
     if interval is None:
         return ""
     return f"[{number(interval.low, signed=signed)}, {number(interval.high, signed=signed)}]"
@@ -129,7 +129,7 @@ def _of_methods(
     note: str,
     has: Callable[[MethodFigures], bool],
 ) -> Table:
-    """Each method that has such figures, by rising n."""
+    """Return each method that has such figures, by rising n."""
     rows = (
         tuple(show(figures) for show in shown.values())
         for figures in _ordered(found, methods_only=True)
@@ -271,7 +271,7 @@ def _verdicts(found: Benchmark) -> Table:
 
 
 def _ordered(found: Benchmark, *, methods_only: bool = False) -> list[MethodFigures]:
-    """Method by method, each by rising n."""
+    """Return the rows method by method, each by rising n."""
     by_name = [{f.method: f for f in condition.figures} for condition in found.conditions]
     full = found.full
     names: Sequence[str] = full.method_names if methods_only else list(by_name[-1])

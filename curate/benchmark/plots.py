@@ -79,7 +79,7 @@ def write_plots(found: Benchmark, folder: Path) -> list[Path]:
 
 
 def _class_means(found: Benchmark) -> Figure | None:
-    """A panel a method, a pair of bars a condition."""
+    """Draw a panel for each method, with a pair of bars for each condition."""
     names = [f.method for f in _methods(found) if f.separation is not None]
     figure, panels = _panels(len(names), height=2.2)
     for panel, name in zip(panels, names, strict=False):
@@ -111,7 +111,7 @@ def _separation(found: Benchmark) -> Figure | None:
 
 
 def _macro_f1(found: Benchmark) -> Figure | None:
-    """Each point with its bootstrap interval."""
+    """Draw each point with its bootstrap interval."""
     label = "macro F1, 95 % bootstrap interval"
     drawn = _lines(found, "f1_macro", "Macro F1 against n", label)
     if drawn is not None:
@@ -120,7 +120,7 @@ def _macro_f1(found: Benchmark) -> Figure | None:
 
 
 def _lines(found: Benchmark, figure: str, title: str, label: str) -> Figure | None:
-    """A line a method over the conditions, with intervals where there are; None for one condition or no line."""
+    """Draw a line for each method over the conditions, with intervals where there are any; None for one condition or no line."""
     names = [f.method for f in _methods(found) if getattr(f, figure) is not None]
     if len(found.conditions) < 2 or not names:
         return None
@@ -174,7 +174,7 @@ def _roc(found: Benchmark) -> Figure | None:
 
 
 def _reliability(found: Benchmark) -> Figure | None:
-    """A panel a method: share of adherent turns in each bin of its score, dots as large as the bin."""
+    """Draw a panel for each method: the share of adherent turns in each bin of its score, dots as large as the bin."""
     shown = []
     for scores in found.full.methods:
         values, gold = _held(found, scores)
@@ -254,7 +254,7 @@ def _finished(
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
-    """Beside the axes, and never cut off: the layout leaves room for it, and long names fold."""
+    """Put the legend beside the axes; the layout leaves room for it, and long names fold, so that it is never cut off."""
     axes.spines[["top", "right"]].set_visible(False)
     handles, names = axes.get_legend_handles_labels()
     folded = [_folded(name) for name in names]

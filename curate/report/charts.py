@@ -63,7 +63,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start", **attributes: st
 
 
 def distributions(title: str, panels: Sequence[Panel], key: tuple[str, str]) -> str:
-    """Bars by class, three panels a row: the light ones of all, the dark ones within of the part.
+    """Draw bars by class, three panels in a row: light bars for all, dark ones within them for the part.
 
     Args:
         title: of the picture.
@@ -96,7 +96,7 @@ def distributions(title: str, panels: Sequence[Panel], key: tuple[str, str]) -> 
 
 
 def intervals(title: str, rows: Sequence[FigureBar], low: float, high: float, note: str) -> str:
-    """A line a figure from end to end with a dot at the figure; what it is held against is a broken line.
+    """Draw an interval as a line with a dot at each figure; the value it is compared with is a broken line.
 
     Args:
         title: of the picture.
@@ -135,7 +135,7 @@ def intervals(title: str, rows: Sequence[FigureBar], low: float, high: float, no
 def curve(
     title: str, points: Sequence[tuple[int, float, tuple[float, float] | None]], below: str
 ) -> str:
-    """Values from 0 to 1 by place, with the band of their intervals.
+    """Draw values from 0 to 1 by place, with the band of their intervals.
 
     Args:
         title: of the picture.

@@ -16,7 +16,7 @@ CONTENT_SIGNS = 8
 
 
 def encoded(values: Sequence[Any]) -> dict[str, Any]:
-    """A column for the page; floats are rounded to four digits after the point, lists are values as a whole."""
+    """Return a column for the page; floats are rounded to four digits after the point, lists are values as a whole."""
     if not values or all(isinstance(value, (int, float, type(None))) for value in values):
         return {"v": [rounded(value) for value in values]}
     places: dict[Any, int] = {}
@@ -33,7 +33,7 @@ def encoded(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def kind_of(dtype: pl.DataType) -> str:
-    """How the page filters and sorts a column: number, boolean, list or text."""
+    """Return how the page filters and sorts a column: number, boolean, list or text."""
     if dtype == pl.Boolean:
         return "boolean"
     if dtype.is_numeric():
@@ -42,5 +42,5 @@ def kind_of(dtype: pl.DataType) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """A number as a column has it."""
+    """Return a number as a column has it."""
     return round(value, _DIGITS) if isinstance(value, float) else value

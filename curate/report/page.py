@@ -26,12 +26,12 @@ _LEVEL = 9
 
 
 def packed(value: Any) -> bytes:
-    """JSON, compressed (zlib), in base64."""
+    """Return JSON, compressed (zlib), in base64."""
     return pack(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def pack(data: bytes) -> bytes:
-    """Bytes, compressed (zlib), in base64."""
+    """Return the bytes, compressed (zlib), in base64."""
     return base64.b64encode(zlib.compress(data, _LEVEL))
 
 
@@ -55,7 +55,7 @@ def page(
     columns: Mapping[str, Any],
     bodies: Iterable[bytes],
 ) -> Iterator[bytes]:
-    """The file, piece by piece.
+    """Return the file, piece by piece.
 
     Args:
         title: of the page; any text.
@@ -94,7 +94,7 @@ def page(
 
 
 def unpacked_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """All data that a page holds: its figures, its columns, and each dialogue."""
+    """Return all data that a page holds: its figures, its columns, and each dialogue."""
     with path.open("rb") as file:
         for line in file:
             match = _DATA.match(line)
@@ -116,7 +116,7 @@ def _element(name: str, kind: str, content: bytes) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    """JSON without a `<`, so that nothing in it ends the element or begins another."""
+    """Return JSON without a `<`, so that nothing in it ends the element or begins another."""
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).replace(b"<", b"\\u003c")
 
 

@@ -39,10 +39,10 @@ from curate.run.staging import scored_rows
 from curate.selection.columns import NOT_SCORED, SCORE_OF, UNSCORED_OF
 from curate.stages import Judged, WorkItem, model_pool, rubric_stage
 from curate.storage.whole_files import damaged
-from curate.trust.audit.figures import audit_sentence, no_failure_modes, of_failure_mode
-from curate.trust.audit.judgments import JudgmentAudit, repeat_checks
-from curate.trust.audit.pairs import no_pair_checks, pair_checks
-from curate.trust.audit.table import (
+from curate.trust.audit.audit_figures import audit_sentence, no_failure_modes, of_failure_mode
+from curate.trust.audit.judgment_audit import JudgmentAudit, repeat_checks
+from curate.trust.audit.pair_audit import no_pair_checks, pair_checks
+from curate.trust.audit.table_audit import (
     collapse_checks,
     no_judge_checks,
     unscored_checks,

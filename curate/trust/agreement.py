@@ -83,7 +83,7 @@ class CalibrationBin:
 
 
 def class_means(scores: Sequence[float], positive: Sequence[bool]) -> ClassMeans | None:
-    """Mean score of each class; None where one class is empty."""
+    """Return the mean score of each class; None where one class is empty."""
     values, labels = _arrays(scores, positive)
     if not labels.any() or labels.all():
         return None
@@ -91,7 +91,7 @@ def class_means(scores: Sequence[float], positive: Sequence[bool]) -> ClassMeans
 
 
 def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
-    """Area under the ROC curve: share of (positive, negative) pairs in the right order, ties half.
+    """Return the area under the ROC curve: share of (positive, negative) pairs in the right order, ties half.
 
     The Mann-Whitney form (Hanley and McNeil 1982). None where one class is empty.
     """
@@ -106,7 +106,7 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 def resampled_aucs(
     scores: Sequence[float], positive: Sequence[bool], counts: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """`auc` of each resample, given by how often it holds each row; NaN where one class is empty."""
+    """Return the `auc` of each resample, given by how often it holds each row; NaN where one class is empty."""
     import numpy as np
 
     values, labels = _arrays(scores, positive)
@@ -130,14 +130,14 @@ def resampled_auc_gains(
     positive: Sequence[bool],
     counts: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """AUC of the first scores minus that of the second, of each resample; NaN where one class is empty."""
+    """Return the AUC of the first scores minus that of the second, of each resample; NaN where one class is empty."""
     return resampled_aucs(first, positive, counts) - resampled_aucs(second, positive, counts)
 
 
 def resampled_means(
     values: Sequence[float], counts: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Mean of the values in each resample."""
+    """Return the mean of the values in each resample."""
     import numpy as np
 
     means: npt.NDArray[np.float64] = counts @ np.asarray(values, float) / counts.sum(axis=1)
@@ -145,7 +145,7 @@ def resampled_means(
 
 
 def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
-    """Sum over distinct thresholds, falling, of (gain in recall) times precision; no interpolation.
+    """Return the sum over distinct thresholds, falling, of (gain in recall) times precision; no interpolation.
 
     Equal scores share one threshold. None where there is no positive.
     """
@@ -158,7 +158,7 @@ def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> floa
 def roc_curve(
     scores: Sequence[float], positive: Sequence[bool]
 ) -> tuple[tuple[float, float], ...] | None:
-    """(False positive rate, true positive rate) at each distinct threshold, from (0, 0) to (1, 1)."""
+    """Return (false positive rate, true positive rate) at each distinct threshold, from (0, 0) to (1, 1)."""
     from sklearn.metrics import roc_curve as points_of
 
     values, labels = _arrays(scores, positive)
@@ -169,13 +169,13 @@ def roc_curve(
 
 
 def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float | None:
-    """Share of equal entries; None where there is none."""
+    """Return the share of equal entries; None where there is none."""
     pairs = list(zip(gold, predicted, strict=True))
     return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
 
 
 def f1_scores(gold: Sequence[bool], predicted: Sequence[bool]) -> F1Scores | None:
-    """F1 of the positive and of the negative class; a class never predicted right has F1 0.
+    """Return the F1 of the positive and of the negative class; a class never predicted right has F1 0.
 
     None where nothing is given, or a class occurs neither in the labels nor in the predictions.
     """
@@ -188,7 +188,7 @@ def f1_scores(gold: Sequence[bool], predicted: Sequence[bool]) -> F1Scores | Non
 
 
 def cohen_kappa(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float | None:
-    """Cohen's kappa (1960), unweighted: agreement beyond what the marginals give by chance.
+    """Return Cohen's kappa (1960), unweighted: agreement beyond what the marginals give by chance.
 
     At most 1; negative is worse than chance. None where nothing is given or chance alone agrees fully.
     """
@@ -201,7 +201,7 @@ def cohen_kappa(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> floa
 
 
 def brier_score(probabilities: Sequence[float], positive: Sequence[bool]) -> float | None:
-    """Mean squared distance of a probability from its outcome (Brier 1950), in [0, 1]; 0 is perfect."""
+    """Return the mean squared distance of a probability from its outcome (Brier 1950), in [0, 1]; 0 is perfect."""
     values, labels = _arrays(probabilities, positive)
     return float(((values - labels) ** 2).mean()) if len(labels) else None
 
@@ -209,7 +209,7 @@ def brier_score(probabilities: Sequence[float], positive: Sequence[bool]) -> flo
 def calibration_bins(
     probabilities: Sequence[float], positive: Sequence[bool]
 ) -> tuple[CalibrationBin, ...]:
-    """The non-empty bins of equal width over [0, 1], in order; 1.0 belongs to the last one."""
+    """Return the non-empty bins of equal width over [0, 1], in order; 1.0 belongs to the last one."""
     import numpy as np
 
     values, labels = _arrays(probabilities, positive)
@@ -232,7 +232,7 @@ def calibration_bins(
 def expected_calibration_error(
     probabilities: Sequence[float], positive: Sequence[bool]
 ) -> float | None:
-    """Mean of |mean probability - share of positives| over bins of equal width, weighted by count.
+    """Return the mean of |mean probability - share of positives| over bins of equal width, weighted by count.
 
     In [0, 1] (Guo et al. 2017, for the probability of the positive class). It depends on the number of
     bins, so name it beside the figure.
@@ -252,7 +252,7 @@ def bootstrap_interval(
     *,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """95 % percentile bootstrap of a figure over n rows (Efron 1979).
+    """Return the 95 % percentile bootstrap of a figure over n rows (Efron 1979).
 
     A paired comparison is the same thing with a statistic that is a difference: both methods are then
     computed on the rows of one resample. Resamples in which the figure is not defined (one class only)
@@ -279,7 +279,7 @@ def bootstrap_interval(
 
 
 def _resamples(n: int, resamples: int) -> Iterator[npt.NDArray[np.float64]]:
-    """How often each resample holds each of n rows, as many resamples at a time as fit."""
+    """Return how often each resample holds each of n rows, as many resamples at a time as fit."""
     import numpy as np
 
     rng, rows = random.Random(SEED), range(n)
@@ -294,7 +294,7 @@ def _resamples(n: int, resamples: int) -> Iterator[npt.NDArray[np.float64]]:
 
 
 def grouped_interval(statistic: Statistic, groups: Sequence[str]) -> tuple[float, float] | None:
-    """The ends of the 95 % bootstrap interval over groups, each drawn with all of its rows.
+    """Return the ends of the 95 % bootstrap interval over groups, each drawn with all of its rows.
 
     Args:
         statistic: as of `bootstrap_interval`.
@@ -313,7 +313,7 @@ def paired_interval(
     *,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """Bootstrap interval of AUC(first) - AUC(second) on the same resampled rows.
+    """Return the bootstrap interval of AUC(first) - AUC(second) on the same resampled rows.
 
     An interval above 0 says that the first method is better beyond the noise of these rows.
     """

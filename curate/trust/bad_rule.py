@@ -57,7 +57,7 @@ def check_answers(answers: Iterable[Answer]) -> None:
 
 
 def bad_members(answers: Sequence[Answer], rule: str | None) -> tuple[dict[str, bool], str]:
-    """Which members are bad, of those that the rule can be told of.
+    """Return which members are bad, of those that the rule can be decided for.
 
     Args:
         answers: of all members; n/a and what is empty is no answer.
@@ -92,7 +92,7 @@ def bad_members(answers: Sequence[Answer], rule: str | None) -> tuple[dict[str, 
 
 
 def answer_table(answers: Sequence[Answer]) -> pl.DataFrame:
-    """One row a member, a column a dimension; see the module."""
+    """Return a row for each member with a column for each dimension; see the module."""
     by_item: dict[tuple[str, str], dict[int | None, list[Any]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -146,7 +146,7 @@ def _rejected(answers: Sequence[Answer]) -> dict[str, bool]:
 
 
 def _labelled(answers: Sequence[Answer], label: str) -> dict[str, bool]:
-    """Whether as many as half of what is said of a member is the label."""
+    """Return by member whether at least half of its answers are the label."""
     votes: dict[str, list[bool]] = defaultdict(list)
     for answer in answers:
         if _is_given(answer.value):

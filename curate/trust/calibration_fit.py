@@ -92,7 +92,7 @@ def fit_calibration(
 
 
 def fit_platt(scores: Sequence[float], labels: Sequence[bool]) -> tuple[float, float]:
-    """Slope and intercept of log-odds(P) = slope * log-odds(score) + intercept.
+    """Return the slope and intercept of log-odds(P) = slope * log-odds(score) + intercept.
 
     Platt's method (1999) with his smoothed targets, (n+ + 1) / (n+ + 2) and 1 / (n- + 2), so that classes
     which do not overlap still give a finite curve: a logistic regression without a penalty, in which every score
@@ -122,7 +122,7 @@ def fit_platt(scores: Sequence[float], labels: Sequence[bool]) -> tuple[float, f
 def fit_isotonic(
     scores: Sequence[float], labels: Sequence[bool]
 ) -> tuple[tuple[float, float], ...]:
-    """Knots of the rising curve nearest to the labels, by pooling adjacent violators (Ayer et al. 1955).
+    """Return the knots of the rising curve nearest to the labels, by pooling adjacent violators (Ayer et al. 1955).
 
     Each pooled block is flat between its lowest and its highest score; between blocks the curve is a
     straight line.
@@ -134,7 +134,7 @@ def fit_isotonic(
 
 
 def fit_threshold(scores: Sequence[float], labels: Sequence[bool]) -> float:
-    """The least score of an adherent turn that is right most often; half way between two scores.
+    """Return the least score of an adherent turn that is right most often; half way between two scores.
 
     Of thresholds that are equally often right, the one nearest to 0.5.
     """
@@ -154,7 +154,7 @@ def fit_threshold(scores: Sequence[float], labels: Sequence[bool]) -> float:
 def cross_validate(
     turns: Sequence[LabelledScore],
 ) -> dict[Literal["raw", "platt", "isotonic"], CalibrationFigures]:
-    """Figures of the raw scores and of both curves on turns that they were not fitted to, groups kept together."""
+    """Return the figures of the raw scores and of both curves on turns that they were not fitted to, groups kept together."""
     labels = [turn.adherent for turn in turns]
     raw = [turn.score for turn in turns]
     predicted: dict[Literal["raw", "platt", "isotonic"], list[float]] = {
@@ -196,13 +196,13 @@ def _gain(
     labels: Sequence[bool],
     groups: Sequence[str],
 ) -> tuple[float, float] | None:
-    """95 % bootstrap interval, over groups, of how much a curve lowers the Brier score."""
+    """Return the 95 % bootstrap interval, over groups, of how much a curve lowers the Brier score."""
     each = [(raw[at] - label) ** 2 - (curved[at] - label) ** 2 for at, label in enumerate(labels)]
     return grouped_interval(partial(resampled_means, each), groups)
 
 
 def folds_of_both(turns: Sequence[LabelledScore]) -> list[list[int]]:
-    """Rows of each fold; groups with a violation are dealt out first, so that every fold leaves both classes to fit to."""
+    """Return the rows of each fold; groups with a violation are dealt first, so that every fold leaves both classes to fit to."""
     kinds: dict[str, set[bool]] = {}
     for turn in turns:
         kinds.setdefault(turn.group, set()).add(turn.adherent)

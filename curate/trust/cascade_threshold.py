@@ -54,7 +54,7 @@ class Threshold:
 
 
 def fit_cascade_threshold(tried: Sequence[Tried], risk: float, confidence: float) -> Threshold:
-    """The loosest threshold at which at most `risk` of all dialogues are lost, with a confidence.
+    """Return the loosest threshold at which at most `risk` of all dialogues are lost, with a confidence.
 
     Args:
         tried: drawn at random from the dialogues that the cascade is for.

@@ -39,7 +39,7 @@ class Trials:
 
 
 def counted(outcomes: Sequence[bool], groups: Sequence[str]) -> Trials:
-    """The share of true outcomes, with the effective number of items by the spread between groups.
+    """Return the share of true outcomes, with the effective number of items by the spread between groups.
 
     The size is share (1 - share) / v with v the cluster-robust variance of the share (Kish's design effect, from the
     data); n where every group has one item, or where groups do not differ more than chance has it.
@@ -60,7 +60,7 @@ def counted(outcomes: Sequence[bool], groups: Sequence[str]) -> Trials:
 def correct_share(
     name: ShareName, reported: Trials, people: Trials, yes: Trials | None, no: Trials | None
 ) -> CorrectedShare:
-    """The share corrected for the judge's errors, or why it cannot be.
+    """Return the share corrected for the judge's errors, or why it cannot be.
 
     Args:
         name: what it is a share of.
@@ -122,5 +122,5 @@ def _refused(record: CorrectedShare, why: str) -> CorrectedShare:
 
 
 def _within(share: float) -> float:
-    """A share lies in 0-1; an estimate that does not is told of by `beyond`."""
+    """Return a share cut to 0-1; `beyond` says where an estimate lies outside."""
     return min(max(share, 0.0), 1.0)

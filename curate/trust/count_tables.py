@@ -24,7 +24,7 @@ _CELLS = 4_000_000
 
 
 def quadratic_kappas(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Quadratic-weighted kappa of each table (people by judge), of shape (tables, levels, levels); NaN undefined."""
+    """Return the quadratic-weighted kappa of each table (people by judge), of shape (tables, levels, levels); NaN undefined."""
     import numpy as np
 
     levels = np.arange(tables.shape[1])
@@ -39,7 +39,7 @@ def quadratic_kappas(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]
 
 
 def spearmans(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Spearman's rank correlation of each table of counts, rows and columns in rising order; ties share a rank."""
+    """Return Spearman's rank correlation of each table of counts, rows and columns in rising order; ties share a rank."""
     import numpy as np
 
     rows, columns = tables.sum(axis=2), tables.sum(axis=1)
@@ -54,7 +54,7 @@ def spearmans(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def kendall_tau_bs(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Kendall's tau-b of each table of counts (Kendall 1945), rows and columns in rising order."""
+    """Return Kendall's tau-b of each table of counts (Kendall 1945), rows and columns in rising order."""
     import numpy as np
 
     # Of each cell, how many items lie below in both, and how many below in columns and above in rows.
@@ -74,7 +74,7 @@ def kendall_tau_bs(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def bounds_of(kappas: npt.NDArray[np.float64]) -> tuple[float, float] | None:
-    """One-sided 95 % bounds, lower and upper, of resampled values; None where none is defined."""
+    """Return the one-sided 95 % bounds, lower and upper, of resampled values; None where none is defined."""
     import numpy as np
 
     known = kappas[~np.isnan(kappas)]
@@ -103,7 +103,7 @@ class Draws:
     def tables(
         self, rows: Sequence[int], columns: Sequence[int], n_rows: int, n_columns: int
     ) -> npt.NDArray[np.float64]:
-        """How often each row met each column, of every draw: shape (draws, rows, columns)."""
+        """Return how often each row met each column, of every draw: shape (draws, rows, columns)."""
         import numpy as np
 
         return np.concatenate([*self._batches(rows, columns, n_rows, n_columns)])
@@ -115,7 +115,7 @@ class Draws:
         shape: tuple[int, int],
         *measures: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
     ) -> list[Figure]:
-        """Figures of tables that are too large to hold all at once."""
+        """Return the figures of tables that are too large to hold all at once."""
         import numpy as np
 
         parts = [
@@ -125,13 +125,13 @@ class Draws:
         return [self.figure(np.concatenate(values)) for values in zip(*parts, strict=True)]
 
     def summed(self, by_group: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Tables of the groups, in the order in which groups first come, added up for every draw."""
+        """Return the tables of the groups, in the order in which groups first come, added up for every draw."""
         import numpy as np
 
         return np.tensordot(self._drawn, by_group, axes=1)
 
     def figure(self, values: npt.NDArray[np.float64]) -> Figure:
-        """The value of the sample, and the middle 95 % of the draws'."""
+        """Return the value of the sample, and the middle 95 % of the draws'."""
         import numpy as np
 
         if not len(values) or np.isnan(values[0]):

@@ -57,7 +57,7 @@ def draw(
 
 
 def score_strata(scores: Sequence[float]) -> tuple[list[int], list[str]]:
-    """Fifths of a set by a score, low to high; equal scores lie in one part.
+    """Return the fifth of the set that each member is in by a score, low to high; equal scores share one.
 
     Returns:
         The part of each member, and the parts' names, `low to high` of the scores.
@@ -74,7 +74,7 @@ def score_strata(scores: Sequence[float]) -> tuple[list[int], list[str]]:
 
 
 def word_strata(words: Sequence[str]) -> tuple[list[int], list[str]]:
-    """One part for each word, in their order.
+    """Return the part of each member, one part for each word in alphabetical order.
 
     Returns:
         The part of each member, and the parts' names.
@@ -84,7 +84,7 @@ def word_strata(words: Sequence[str]) -> tuple[list[int], list[str]]:
 
 
 def _quotas(sizes: dict[int, int], labels: int) -> dict[int, int]:
-    """Whole numbers of members for each stratum, in proportion, at least one each."""
+    """Return how many members each stratum gives, in proportion to its size, at least one each."""
     total = sum(sizes.values())
     exact = {number: labels * size / total for number, size in sizes.items()}
     quotas = {number: max(1, math.floor(share)) for number, share in exact.items()}
@@ -98,5 +98,5 @@ def _quotas(sizes: dict[int, int], labels: int) -> dict[int, int]:
 
 
 def _random(member: str, seed: int) -> bytes:
-    """A number as good as random that a seed gives each member, whatever order they come in."""
+    """Return a member's pseudo-random sort key, which follows from seed and id alone."""
     return hashlib.blake2b(f"{seed}\x1f{member}".encode(), digest_size=16).digest()

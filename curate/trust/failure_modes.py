@@ -69,7 +69,7 @@ class _Share:
             self.ids.append(dialogue_id)
 
     def mode(self, said: str, more: str = "") -> FailureMode:
-        """The figure; `said` is what the dialogues behind it have in common."""
+        """Return the figure; `detail` says what the dialogues behind it have in common."""
         enough = self.n >= self.least
         detail = f"{said}: {self.behind:,} of {self.n:,} {self.of}"
         if not enough:
@@ -146,7 +146,7 @@ class FailureModes:
         self._collapsed.add(dialogue_id, shows=drop <= 1e-9)
 
     def report(self, no_swaps: str = "") -> tuple[FailureMode, ...]:
-        """All six, in the order of the judge card.
+        """Return all six failure modes, in the order of the judge card.
 
         Args:
             no_swaps: why no dialogue was judged again under another scenario; empty where some were.
@@ -173,7 +173,7 @@ class FailureModes:
 
 
 def _levels(record: Record) -> dict[str, float]:
-    """Expectation (where there is none, the judge's digit) of each dimension, over the turns; n/a left out."""
+    """Return the expectation (where there is none, the judge's digit) of each dimension, over the turns; n/a left out."""
     levels = {
         name: fmean(
             _exact((turn["digits"] or turn["scores"])[name], turn["readings"].get(name))
@@ -215,7 +215,7 @@ class _Lengths:
             self.helpfulness.append(_exact(turn["scores"]["helpfulness"], reading))
 
     def mode(self) -> FailureMode:
-        """The rank correlation over all turns, and the dialogues that add the most to it."""
+        """Return the rank correlation over all turns, and the dialogues that add the most to it."""
         n = len(self.tokens)
         few = f"{n:,} scored turns, {self.least} needed" if n < self.least else ""
         for name, values in (("helpfulness", self.helpfulness), ("length", self.tokens)):
@@ -259,7 +259,7 @@ def _said_tokens(turn: Turn) -> int:
 
 
 def mode_rows(modes: Sequence[FailureMode]) -> list[tuple[str, str, str, str, str]]:
-    """A table for a reader: mode, figure, threshold, status, and what there is to say with ids to look at."""
+    """Return a table for a reader: mode, figure, threshold, status, and what there is to say with ids to look at."""
     return [
         (
             mode.name.replace("_na", " n/a").replace("_", " "),

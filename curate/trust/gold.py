@@ -121,7 +121,7 @@ class Scale:
     words: tuple[str, ...] = ()
 
     def level(self, value: Any) -> float | None:
-        """The place of a value, 1.0-5.0, linear between the ends; None where it is not on the scale."""
+        """Return the place of a value, 1.0-5.0, linear between the ends; None where it is not on the scale."""
         text = str(value).strip().lower()
         if self.words:
             number = float(self.words.index(text)) if text in self.words else None
@@ -164,7 +164,7 @@ class Label:
     raters: Mapping[str, int] = field(default_factory=dict)
 
     def shifted(self, by: int) -> Label:
-        """The same on levels that begin so much higher."""
+        """Return the scale with its levels shifted up by so much."""
         return replace(
             self,
             level=None if self.level is None else self.level + by,
@@ -241,7 +241,7 @@ def read_gold(path: str | Path) -> list[GoldRow]:
 
 
 def labels_in_file(path: Path) -> GivenLabels:
-    """The rows of a file of labels, whatever they are about; errors as `read_rows`."""
+    """Return the rows of a file of labels, whatever they are about; errors as `read_rows`."""
     rows = enumerate(read_rows(path), 1)
     return GivenLabels(path.name, [(f"{path.name}:{number}", row) for number, row in rows])
 
@@ -259,7 +259,7 @@ def _check_columns(origin: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def split_labels(given: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Unused]:
-    """Labels of dialogues and of pairs, which may stand in one file.
+    """Return the labels of dialogues and of pairs, which may stand in one file.
 
     A row with a `pair_id` says which side of that pair is `better`, `chosen` or `rejected`; all others are as in
     `read_gold`.
@@ -288,7 +288,7 @@ def split_labels(given: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Unu
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a CSV, JSON Lines or Parquet file; the answers of an export of Label Studio or Argilla.
+    """Return the rows of a CSV, JSON Lines or Parquet file; the answers of an export of Label Studio or Argilla.
 
     Raises:
         UsageError: no such file, another kind, or one that cannot be read.
@@ -310,7 +310,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def labels_in_data(dialogues: Iterable[Dialogue], label: str, dimension: str) -> list[GoldRow]:
-    """Labels that dialogues carry: one value, or for a turn's dimension a list with one for each scored turn.
+    """Return the labels that dialogues carry: one value, or for a turn's dimension a list with one for each scored turn.
 
     Of adherence one value is of the last assistant turn, and a list has one for each assistant turn.
 
@@ -351,7 +351,7 @@ def labels_in_data(dialogues: Iterable[Dialogue], label: str, dimension: str) ->
 
 
 def parse_scales(given: Sequence[str]) -> dict[str, Scale]:
-    """Scales as the command line gives them: `0-2`, `helpfulness=0-2`, `bad,fair,good` (worst first).
+    """Return the scales as the command line gives them: `0-2`, `helpfulness=0-2`, `bad,fair,good` (worst first).
 
     Returns:
         By dimension; one without a dimension under `*`.
@@ -503,7 +503,7 @@ def _vote(gold: Gold, votes: dict[Any, Votes], key: Any, given: Mapping[str, Gol
 
 
 def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -> Label | None:
-    """What the raters of an item say together, on levels from 1; None where no row can be used."""
+    """Return the label of an item by all its raters, on levels from 1; None where no row can be used."""
     places: list[tuple[GoldRow, float]] = []
     absent = 0
     for row in rows:
@@ -554,7 +554,7 @@ class DialogueFinder:
                 self._by_content[text_of(dialogue)] = dialogue
 
     def __call__(self, row: GoldRow) -> Dialogue | str:
-        """The dialogue, or why there is none."""
+        """Return the dialogue, or why there is none."""
         if row.content is not None:
             found = self._by_content.get(row.content) or self._by_content.get(_plain(row.content))
             return found or _NO_CONTENT
@@ -565,7 +565,7 @@ class DialogueFinder:
 
 
 def text_of(dialogue: Dialogue) -> str:
-    """The texts of all messages but system ones, in order, with single spaces: what `content` may hold."""
+    """Return the texts of all messages but system ones, in order, with single spaces: what `content` may hold."""
     return _plain(" ".join(m.content for m in dialogue.messages if m.role != "system"))
 
 
@@ -588,7 +588,7 @@ def refuse_empty(unused: Unused, column: str = "value") -> None:
 
 
 def _unfit(row: GoldRow, metrics: Container[str]) -> str | None:
-    """Why a row says nothing, whatever dialogue it is about."""
+    """Return why a row cannot be used, whatever dialogue it is about; None where it can."""
     if row.dimension.startswith(METRIC) and row.dimension not in metrics:
         return f"the run has no such metric: {row.dimension[:40]!r}"
     if row.dimension not in DIMENSIONS and row.dimension not in metrics:
@@ -627,7 +627,7 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def gold_row(place: str, row: Mapping[str, Any], dimension: str = "") -> GoldRow:
-    """A row of a file as a label; of a row that names no dimension it is the one given."""
+    """Return a row of a file as a label; a row that names no dimension has the default one."""
     turn = finite_number(row.get("turn"))
     return GoldRow(
         place=place,
@@ -656,7 +656,7 @@ def finite_number(value: Any) -> float | None:
 
 
 def is_not_applicable(value: Any) -> bool:
-    """Whether a value says that the question does not apply."""
+    """Return whether a value says that the question does not apply."""
     return str(value).strip().lower() in _NA
 
 
@@ -665,13 +665,13 @@ def _is_verdict(value: Any) -> bool:
 
 
 def truth_of(value: Any) -> bool | None:
-    """Yes or no as people write it; None for anything else."""
+    """Return True for yes and False for no, as people write them; None for anything else."""
     text = str(value).strip().lower()
     return True if text in _YES else False if text in _NO else None
 
 
 def _rounded(mean: float) -> int:
-    """Half up, as people round; what lies a hair below by binary fractions counts as half."""
+    """Round half up; a value that is a hair below a half by binary fractions counts as a half."""
     return math.floor(mean + 0.5 + 1e-9)
 
 
@@ -701,7 +701,7 @@ def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
 
 
 def _assumed(scale: Scale, values: Iterable[Any]) -> str | None:
-    """The scale that was assumed, with the values it was assumed for; None where these reach both ends of 1-5."""
+    """Return the scale that was assumed, with the values it was assumed for; None where these reach both ends of 1-5."""
     numbers = sorted({number for value in values if (number := finite_number(value)) is not None})
     if not numbers or (scale == Scale() and (numbers[0], numbers[-1]) == (1.0, 5.0)):
         return None

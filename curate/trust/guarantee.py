@@ -68,12 +68,12 @@ class Tally:
 
 
 def simple(bad: int, labelled: int, size: int | None = None) -> Tally:
-    """Labels drawn at random from a whole set of `size`; None for labels that are taken as independent draws."""
+    """Return the tally of labels drawn at random from a whole set of `size`; None for labels taken as independent draws."""
     return Tally((Stratum(size, labelled, bad),))
 
 
 def too_many(risk: float, size: int) -> int:
-    """The least number of bad members that is more than a share `risk` of `size`."""
+    """Return the least number of bad members that is more than a share `risk` of `size`."""
     return math.floor(risk * size + 1e-9) + 1
 
 
@@ -81,7 +81,7 @@ def too_many(risk: float, size: int) -> int:
 
 
 def p_value(tally: Tally, risk: float) -> float:
-    """The greatest chance of so few bad labels, were more than a share `risk` of the set bad.
+    """Return the greatest chance of so few bad labels, were more than a share `risk` of the set bad.
 
     A set of known size: hypergeometric, exact. Unknown: binomial. Several parts: the number of bad labels is then a
     sum of independent trials with unlike chances, for which the binomial distribution with their mean chance is an
@@ -98,7 +98,7 @@ def p_value(tally: Tally, risk: float) -> float:
 
 
 def upper_bound(tally: Tally, confidence: float) -> float:
-    """The least share of bad ones that the labels still rule out to exceed, with this confidence, 0-1.
+    """Return the upper bound of the share of bad ones, with this confidence, 0-1.
 
     Of labels of unknown origin Clopper and Pearson's (1934) bound, beta.ppf(confidence, k + 1, n - k).
     """
@@ -123,7 +123,7 @@ def upper_bound(tally: Tally, confidence: float) -> float:
 
 
 def _p_of(tally: Tally, bad: int) -> float:
-    """`p_value` where `bad` is the least number of bad members that is too many."""
+    """Return `p_value` where `bad` is the least number of bad members that is too many."""
     size = tally.size
     assert size is not None
     if bad > size:
@@ -139,7 +139,7 @@ def _p_of(tally: Tally, bad: int) -> float:
 
 
 def _fewest_bad_labels(tally: Tally, bad: int) -> float:
-    """Bad labels to expect where `bad` members lie in the parts with the smallest sampled shares."""
+    """Return the number of bad labels to expect where `bad` members lie in the parts with the smallest sampled shares."""
     expected = 0.0
     parts = [(s.labelled / s.size, s.size) for s in tally.strata if s.size]
     for share, size in sorted(parts):
@@ -183,7 +183,7 @@ def anytime(bad: Sequence[bool], risk: float, error: float, size: int) -> Anytim
 
 
 def anytime_bound(bad: Sequence[bool], confidence: float, size: int) -> float:
-    """The least share of bad ones that the labels rule out to exceed, at every look at once, 0-1."""
+    """Return the upper bound of the share of bad ones that holds at every look at once, 0-1."""
     error = 1 - confidence
     low, high = sum(bad) - 1, size
     while high - low > 1:
@@ -231,7 +231,7 @@ class Step:
 
 
 def threshold_grid(scores: Iterable[float], shares: Sequence[float] = SHARES) -> list[float]:
-    """The scores at or above which these shares of a pool lie, strict first, each once.
+    """Return the scores at or above which these shares of a pool lie, strict first, each once.
 
     Equal scores lie on one side of a threshold, so a share is at least what is asked for.
     """
@@ -276,7 +276,7 @@ def certified_threshold(
 
 
 def first_labels(labels: int, risk: float, error: float, size: int | None = None) -> int:
-    """Labels of the first threshold that is asked: 60, or 100 where there are 300 in all, at a risk and error of .1.
+    """Return the number of labels of the first threshold that is tried: 60, or 100 where there are 300 in all, at a risk and error of .1.
 
     Those are the least that pass with two bad ones among them (five), and a little more; so it is for other risks, and
     for a set of known size, of which fewer labels prove as much.
@@ -290,7 +290,7 @@ def first_labels(labels: int, risk: float, error: float, size: int | None = None
 
 @lru_cache(maxsize=256)
 def least_labels(bad: int, risk: float, error: float, size: int | None = None) -> int:
-    """The least number of labels that pass with so many bad ones among them; `size` where the set is known."""
+    """Return the least number of labels that pass with so many bad ones among them; `size` where the set is known."""
     low, high = bad, bad + 1
     most = size if size is not None else 10**9
     while high < most and p_value(simple(bad, high, size), risk) > error:
@@ -307,7 +307,7 @@ def least_labels(bad: int, risk: float, error: float, size: int | None = None) -
 def labels_for(
     rate: float, risk: float, error: float, power: float, size: int | None = None
 ) -> int | None:
-    """The least number of labels that pass with probability `power` where a share `rate` is bad.
+    """Return the least number of labels that pass with probability `power` where a share `rate` is bad.
 
     Returns:
         None where up to `MOST_LABELS`, or all of the set, do not suffice.
@@ -328,7 +328,7 @@ def labels_for(
 
 
 def labels_missing(tally: Tally, risk: float, error: float) -> int | None:
-    """How many more labels would certify if bad ones came at the rate seen; None where more do not help."""
+    """Return how many more labels would certify if bad ones came at the rate seen; None where more do not help."""
     import numpy as np
 
     size, seen = tally.size, tally.labelled
@@ -345,7 +345,7 @@ def labels_missing(tally: Tally, risk: float, error: float) -> int | None:
 def anytime_labels(
     rate: float, risk: float, error: float, powers: Sequence[float], size: int, audits: int = 2000
 ) -> tuple[int | None, ...]:
-    """The labels after which these shares of audits that may stop have passed, where a share `rate` of `size` is bad.
+    """Return the numbers of labels after which these shares of audits that may stop have passed, where a share `rate` of `size` is bad.
 
     From simulated audits with a fixed seed; none of more than `LONGEST_AUDIT` labels.
 
@@ -372,7 +372,7 @@ def anytime_labels(
 
 
 def anytime_missing(bad: int, labels: int, risk: float, error: float) -> int | None:
-    """How many more labels would certify an audit that may stop, if bad ones came at the rate seen; of a large set."""
+    """Return how many more labels would certify an audit that may stop, if bad ones came at the rate seen; of a large set."""
     if not labels:
         return None
     rate = bad / labels
@@ -383,7 +383,7 @@ def anytime_missing(bad: int, labels: int, risk: float, error: float) -> int | N
 def _most_bad(
     labels: npt.NDArray[np.int64], risk: float, error: float, size: int | None
 ) -> npt.NDArray[np.float64]:
-    """The most bad ones with which each number of labels passes; -1 where none do."""
+    """Return the most bad ones with which each number of labels passes; -1 where none do."""
     import numpy as np
 
     known = _binomial() if size is None else _hypergeometric()

@@ -61,7 +61,7 @@ _SIGNS = (
 
 
 def changed_share(text: str, other: str) -> float:
-    """How much of a text another one changes, 0-1: 1 - 2 x characters in common / characters of both."""
+    """Return how much of a text another one changes, 0-1: 1 - 2 x characters in common / characters of both."""
     return 1 - SequenceMatcher(None, text, other, autojunk=False).ratio()
 
 

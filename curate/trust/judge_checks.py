@@ -73,7 +73,7 @@ class JudgeTally:
         held.total += comparisons * record["overlap_disagreement"]
 
     def report(self) -> JudgeChecks | None:
-        """What was counted; None where nothing was scored."""
+        """Return the counts; None where nothing was scored."""
         if not self.judged:
             return None
         return JudgeChecks(
@@ -93,7 +93,7 @@ class JudgeTally:
 
 
 def described(checks: JudgeChecks) -> list[str]:
-    """The counts in words, a line each, for whoever reads a summary or a card."""
+    """Return the counts in words, a line each, for whoever reads a summary or a card."""
     lines = []
     if checks.verdict_mismatch.of:
         lines.append(

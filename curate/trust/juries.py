@@ -84,7 +84,7 @@ def jury_worth(
 
 
 def effective_votes(judges: int, correlation: float) -> float | None:
-    """k / (1 + (k - 1) rho): so many judges with independent errors have a mean as exact as these.
+    """Return k / (1 + (k - 1) rho): so many judges with independent errors have a mean as exact as these.
 
     None where the errors cancel out, so that no number of such judges would.
     """
@@ -93,7 +93,7 @@ def effective_votes(judges: int, correlation: float) -> float | None:
 
 
 def errors_of(scores: Scores, gold: Scores) -> Scores:
-    """What each judge's scores are off the straight line through people's labels, shape (judges, items).
+    """Return each judge's residuals from the straight line through people's labels, shape (judges, items).
 
     Not the plain difference: judges that use a narrow part of the scale would all be wrong in the same way by it,
     however independently they err.
@@ -105,13 +105,13 @@ def errors_of(scores: Scores, gold: Scores) -> Scores:
 
 
 def mean_correlation(errors: Scores) -> float:
-    """Mean Pearson correlation over all pairs of rows."""
+    """Return the mean Pearson correlation over all pairs of rows."""
     pairs = np.triu_indices(len(errors), k=1)
     return float(np.asarray(np.corrcoef(errors))[pairs].mean())
 
 
 def spearman(rows: Scores, gold: Scores) -> Scores:
-    """Spearman's correlation of each row with the labels."""
+    """Return Spearman's correlation of each row with the labels."""
     from scipy.stats import rankdata
 
     ranks = rankdata(np.vstack([rows, gold]), axis=1)

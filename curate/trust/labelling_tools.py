@@ -50,7 +50,7 @@ class LabellingItem:
 def questions_about(
     dimensions: Sequence[str], metrics: Mapping[str, int] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """What people may answer about each dimension; of levels the worst first.
+    """Return the possible answers about each dimension; of levels the worst first.
 
     Args:
         dimensions: asked, `better` of pairs.
@@ -80,7 +80,7 @@ def check_one_kind(dimensions: Collection[str]) -> None:
 def tool_files(
     tool: str, items: Sequence[LabellingItem], questions: Mapping[str, Sequence[str]], name: str
 ) -> dict[str, bytes]:
-    """What a tool imports, by file name.
+    """Return the files that a tool imports, by name.
 
     Args:
         tool: one of `TOOLS`.
@@ -112,7 +112,7 @@ def _task(item: LabellingItem) -> dict[str, Any]:
 
 
 def _label_config(questions: Mapping[str, Sequence[str]]) -> str:
-    """The interface of a project: the dialogue, where it is of pairs both sides, and one choice for each dimension."""
+    """Return the interface of a project: the dialogue, where it is of pairs both sides, and one choice for each dimension."""
     shown = '  <Paragraphs name="dialogue" value="$dialogue" layout="dialogue" nameKey="role" textKey="content"/>\n'
     if "better" in questions:
         shown += "".join(
@@ -132,7 +132,7 @@ def _label_config(questions: Mapping[str, Sequence[str]]) -> str:
 
 
 def _annotated(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The answers of a task, skipped ones left out; of two by one person the last."""
+    """Return the answers of a task, skipped ones left out; of two by one person the last."""
     held = {name: value for name, value in task["data"].items() if name in _ABOUT}
     for annotation in task.get("annotations", ()):
         if annotation.get("was_cancelled"):
@@ -199,7 +199,7 @@ def _argilla_settings(questions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 
 def _responded(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The answers of a record; none of one that nobody submitted, whose answers are drafts or discarded."""
+    """Return the answers of a record; none of one that nobody submitted, whose answers are drafts or discarded."""
     if record.get("status") == "pending":
         return
     for name, responses in (record["responses"] or {}).items():
@@ -213,14 +213,14 @@ _ABOUT = ("draw", "content", "dialogue_id", "turn", "pair_id")
 
 
 def _row(about: Mapping[str, Any], dimension: str, value: Any, rater: Any) -> dict[str, Any]:
-    """A row of labels, as the file of `curate sample` has them."""
+    """Return a row of labels, as the file of `curate sample` has them."""
     row = {name: about.get(name) for name in _ABOUT if about.get(name) is not None}
     row |= {"dimension": dimension, "value": value, "rater": None if rater is None else str(rater)}
     return row | {"better": value} if dimension == "better" else row
 
 
 def exported_rows(export: Any, path: object) -> list[dict[str, Any]]:
-    """The answers of an export of either tool, as rows of labels.
+    """Return the answers of an export of either tool, as rows of labels.
 
     Args:
         export: the JSON of a file.

@@ -65,7 +65,7 @@ class LabelledReading:
 
 
 def quadratic_kappa(gold: Sequence[int], given: Sequence[int], count: int = 5) -> float | None:
-    """Cohen's kappa with quadratic weights (1968) over levels from 1 to `count`.
+    """Return Cohen's kappa with quadratic weights (1968) over levels from 1 to `count`.
 
     1 minus the mean squared distance over that of independent draws from both sides. At most 1; None where
     nothing is given, or both sides have one and the same level throughout.
@@ -132,7 +132,7 @@ def fit_cut_points(
 def cross_validated_levels(
     values: Sequence[float], gold: Sequence[int], groups: Sequence[str], count: int = 5
 ) -> tuple[CutMethod, list[int]]:
-    """The level of each value by cuts that were fitted without its group, and how they were fitted.
+    """Return the level of each value by cuts that were fitted without its group, and how they were fitted.
 
     By matching shares, or from 100 labels on for the highest kappa where that agrees better.
 
@@ -150,7 +150,7 @@ def cross_validated_levels(
 
 
 def share_cut_points(values: Sequence[float], shares: Mapping[int, float]) -> CutPoints:
-    """Cut points that give a run's own readings the shares of levels a user expects; no label is needed.
+    """Return the cut points that give a run's own readings the shares of levels that a user expects, without labels.
 
     Args:
         values: expectations or digits, 1-5.
@@ -180,13 +180,13 @@ def share_cut_points(values: Sequence[float], shares: Mapping[int, float]) -> Cu
 
 
 def matched_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> Cuts:
-    """Cuts at which as many values lie below as labels do; between equal values there is no cut."""
+    """Return the cuts at which as many values lie below as labels do; between equal values there is no cut."""
     below = [float(sum(level <= last for level in gold)) for last in range(1, count)]
     return _cuts_at(sorted(values), below)
 
 
 def best_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> Cuts:
-    """Cuts of the highest quadratic-weighted kappa found, moving one cut at a time from two starts."""
+    """Return the cuts of the highest quadratic-weighted kappa found, moving one cut at a time from two starts."""
     import numpy as np
 
     places = [1.0, *_between(sorted(values)), count + 1.0]
@@ -202,7 +202,7 @@ def best_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> C
     whole = np.bincount(levels, minlength=count + 1)[1:].astype(float)
 
     def kappas(tried: npt.NDArray[np.int_]) -> list[float]:
-        """Of places of all cuts, a row each."""
+        """Return the kappa of each row of cut places."""
         ends = np.zeros((len(tried), 1, count)), np.broadcast_to(whole, (len(tried), 1, count))
         tables = np.diff(np.concatenate((ends[0], below[tried], ends[1]), axis=1), axis=1)
         reached: list[float] = np.nan_to_num(quadratic_kappas(tables)).tolist()
@@ -236,7 +236,7 @@ _FITS: Mapping[CutMethod, Fit] = {"matched_shares": matched_cuts, "kappa": best_
 def kappa_figure(
     gold: Sequence[int], given: Sequence[int], groups: Sequence[str], count: int = 5
 ) -> Kappa:
-    """Quadratic-weighted kappa with the 95 % percentile bootstrap over groups (1,000 resamples)."""
+    """Return the quadratic-weighted kappa with the 95 % percentile bootstrap over groups (1,000 resamples)."""
     if not gold:
         return Kappa()
     draws = Draws(groups, least=1)
@@ -250,7 +250,7 @@ def kappa_figure(
 def grouped_folds(
     groups: Sequence[str], first: Callable[[str], tuple[bool, ...]] = lambda _: ()
 ) -> list[list[int]]:
-    """Rows of each fold, those of one group together, groups dealt out in a fixed random order.
+    """Return the rows of each fold, those of one group together, groups dealt out in a fixed random order.
 
     Args:
         groups: of each row.
@@ -269,7 +269,7 @@ def grouped_folds(
 def _held_out(
     fit: Fit, values: Sequence[float], gold: Sequence[int], groups: Sequence[str], count: int
 ) -> list[int]:
-    """The level of each value by cuts that were fitted without its group."""
+    """Return the level of each value by cuts that were fitted without its group."""
     levels = [0] * len(values)
     for fold in grouped_folds(groups):
         out = set(fold)
@@ -281,7 +281,7 @@ def _held_out(
 
 
 def _fit_na(items: Sequence[LabelledReading]) -> float | None:
-    """The cut on the mass of n/a that leaves as many n/a as people gave; None where they gave none."""
+    """Return the cut on the mass of n/a that leaves as many n/a as people gave; None where they gave none."""
     given = sum(item.level is None for item in items)
     if not given:
         return None
@@ -295,7 +295,7 @@ def _cuts_at(ordered: Sequence[float], below: Sequence[float]) -> Cuts:
 
 
 def _nearest(ordered: Sequence[float], wanted: float, *, first: float, never: float) -> float:
-    """The place between two different values below which the number of values is nearest to `wanted`.
+    """Return the place between two different values below which the number of values is nearest to `wanted`.
 
     `first` lies below all values, `never` above them. Of two places equally near the lower.
     """
@@ -313,7 +313,7 @@ def _between(ordered: Sequence[float]) -> list[float]:
 
 
 def confusion(gold: Sequence[int], given: Sequence[int], count: int = 5) -> npt.NDArray[np.float64]:
-    """How often each level (row) was given each level (column), from 1; of shape (count, count)."""
+    """Return how often each level (row) was given each level (column), from 1; of shape (count, count)."""
     import numpy as np
 
     flat = [count * (level - 1) + other - 1 for level, other in zip(gold, given, strict=True)]
@@ -321,7 +321,7 @@ def confusion(gold: Sequence[int], given: Sequence[int], count: int = 5) -> npt.
 
 
 def kappa_of_table(table: npt.NDArray[np.float64]) -> float | None:
-    """Quadratic-weighted kappa of a confusion table; tables of several groups add up to one of them all."""
+    """Return the quadratic-weighted kappa of a confusion table; tables of several groups add up to one of them all."""
     import numpy as np
 
     kappa = quadratic_kappas(table[np.newaxis])[0]

@@ -71,7 +71,7 @@ def fit_metric_weights(
 
 
 def _fit(dialogues: Sequence[MeasuredDialogue], names: Sequence[str]) -> dict[str, float] | None:
-    """Weights that sum to 1; None where none is above 0. What is n/a counts as the metric's mean."""
+    """Return weights that sum to 1; None where none is above 0. A value of n/a counts as the metric's mean."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -88,7 +88,7 @@ def _fit(dialogues: Sequence[MeasuredDialogue], names: Sequence[str]) -> dict[st
 
 
 def _overall(heights: Mapping[str, float | None], weights: Mapping[str, float]) -> float:
-    """The weighted mean of what is not n/a, as the overall score has it; 0.5 where nothing that has a weight is left."""
+    """Return the weighted mean of what is not n/a, as the overall score has it; 0.5 where nothing that has a weight is left."""
     parts = [
         (weight, height)
         for name, weight in weights.items()

@@ -156,7 +156,7 @@ def _level_figures(tables: npt.NDArray[np.float64], draws: Draws) -> LevelFigure
 
 
 def _rank_figures(used: Sequence[Compared], draws: Draws) -> tuple[Figure, Figure]:
-    """Spearman and tau-b of the judge's reading with the people's mean."""
+    """Return Spearman and tau-b of the judge's reading with the people's mean."""
     values = [item.judge if item.value is None else item.value for item in used]
     means = [item.people if item.mean is None else item.mean for item in used]
     # The many values are the columns, which lie side by side in memory.
@@ -178,7 +178,7 @@ def _number(value: float | None) -> float:
 
 
 def _mapped_levels(used: Sequence[Compared], size: int) -> list[int] | None:
-    """The level of each item by cut points fitted without its dialogue; None where there are too few labels."""
+    """Return the level of each item by cut points fitted without its dialogue; None where there are too few labels."""
     values = [item.value for item in used if item.value is not None]
     people = [item.people for item in used if item.people is not None]
     groups = [item.group for item in used]
@@ -207,7 +207,7 @@ def _not_applicable(
 
 
 def _alpha(items: Sequence[Compared], size: int) -> Figure:
-    """Krippendorff's alpha between the people, whatever the judge says."""
+    """Return Krippendorff's alpha between the people, whatever the judge says."""
     import numpy as np
 
     rated = [item for item in items if len(item.each) > 1]
@@ -222,7 +222,7 @@ def _alpha(items: Sequence[Compared], size: int) -> Figure:
 
 
 def _each_against_others(items: Sequence[Compared], size: int) -> tuple[RaterFigures, ...]:
-    """Each named person against the mean of the others, on the items that others rated, too."""
+    """Return each named person against the mean of the others, on the items that others rated, too."""
     pairs: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for item in items:
         for rater, level in item.raters.items():
@@ -244,7 +244,7 @@ def _each_against_others(items: Sequence[Compared], size: int) -> tuple[RaterFig
 
 
 def _slices(used: Sequence[Compared], judge: Sequence[int], size: int) -> Iterator[AgreementSlice]:
-    """Kappa by language, role, length and source, where there are two values; what has too few is counted."""
+    """Return kappa by language, role, length and source, where there are two values; slices with too few labels are counted."""
     for by in ("language", "role", "length", "source"):
         places: dict[str, list[int]] = defaultdict(list)
         for place, item in enumerate(used):
@@ -313,7 +313,7 @@ def decide_gate(
     dialogues: int,
     by: Literal["levels", "mapped", "lower_of_both"] = "levels",
 ) -> AgreementGate:
-    """The gate of one dimension: pass, fail, or how many more labelled dialogues it takes.
+    """Return the state of one dimension's gate: pass, fail, or how many more labelled dialogues it takes.
 
     It passes where the lower bound is .5 or more and 100 dialogues are labelled, and fails where the upper bound is
     below .5, from `_LEAST_TO_FAIL` dialogues on. In between the width of the bounds is taken to shrink with the root of the number of dialogues.

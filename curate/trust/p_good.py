@@ -132,7 +132,7 @@ def _fit(dialogues: Sequence[LabelledDialogue], names: Sequence[str]) -> GoodMod
 
 
 def _weights(table: Any, labels: Sequence[bool]) -> tuple[tuple[float, ...], float]:
-    """Weights of 0 or more and the intercept that minimise penalised log loss.
+    """Return the weights of 0 or more and the intercept that minimise penalised log loss.
 
     Args:
         table: float array, dialogues by standardised readings.
@@ -158,7 +158,7 @@ def _weights(table: Any, labels: Sequence[bool]) -> tuple[tuple[float, ...], flo
 
 
 def _telling(dialogues: Sequence[LabelledDialogue]) -> list[str]:
-    """The readings that differ between dialogues."""
+    """Return the names of readings that differ between dialogues."""
     names = dict.fromkeys(name for held in dialogues for name in held.features)
     return [
         name for name in names if len({held.features.get(name) for held in dialogues} - {None}) > 1

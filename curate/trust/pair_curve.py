@@ -60,7 +60,7 @@ class KnownPair:
     kind: str = ""
 
     def turned(self) -> KnownPair:
-        """The same readings, the other side the better one."""
+        """Return the same readings with the other side as the better one."""
         return replace(self, preference=-self.preference, margin=-self.margin)
 
 
@@ -175,7 +175,7 @@ def check_signal(
     probabilities: Sequence[float],
     fitted_on: Literal["labels", "twins"],
 ) -> tuple[float, tuple[float, float]]:
-    """The AUC of pairs by these probabilities, with its interval.
+    """Return the AUC of pairs by these probabilities, with its interval.
 
     Raises:
         UsageError: the lower end of the interval is not above .5: this judge cannot tell the sides apart.
@@ -195,7 +195,7 @@ def check_signal(
 
 
 def fit_weights(pairs: Sequence[KnownPair]) -> tuple[float, float]:
-    """Weights of preference and margin in the log-odds; ridge logistic regression without intercept.
+    """Return the weights of preference and margin in the log-odds; ridge logistic regression without intercept.
 
     Readings are scaled by their root mean square, not centred: a pair turned round must get the opposite. A
     reading that speaks against the truth beside the other gets no weight rather than a negative one. No pairs
@@ -250,14 +250,14 @@ class CrossValidation:
         self._cells = [(fold_of[pair.group], pair.kind if by_kind else None) for pair in self.pairs]
 
     def probabilities(self) -> list[float]:
-        """Of each pair that its better side is better."""
+        """Return for each pair the probability that its better side is better."""
         return [
             probability(pair, *self._weights_without(cell))
             for pair, cell in zip(self.pairs, self._cells, strict=True)
         ]
 
     def held_out(self, precision: float) -> list[HeldOut]:
-        """Each pair with its probability and the threshold that its own fold and kind had no part in."""
+        """Return each pair with its probability and the threshold that its own fold and kind had no part in."""
         thresholds = {cell: self._threshold_without(cell, precision) for cell in set(self._cells)}
         return [
             HeldOut(found, thresholds[cell])
@@ -286,17 +286,17 @@ class CrossValidation:
 
 
 def _meet(one: _Cell, other: _Cell) -> bool:
-    """True for cells of one fold or one kind."""
+    """Return a mask that is true for cells of one fold or one kind."""
     return one[0] == other[0] or (one[1] is not None and one[1] == other[1])
 
 
 def probability(pair: KnownPair, preference_weight: float, margin_weight: float) -> float:
-    """That the better side of a pair is better, by these weights."""
+    """Return the probability that the better side of a pair is better, by these weights."""
     return sigmoid(preference_weight * pair.preference + margin_weight * pair.margin)
 
 
 def accepted(pairs: Sequence[HeldOut]) -> AcceptedShare:
-    """What passes, of pairs and the same pairs turned round."""
+    """Return a mask of what passes, of pairs and the same pairs turned round."""
     return AcceptedShare(
         pairs=len(pairs),
         better=sum(pair.better_passes for pair in pairs),
@@ -305,7 +305,7 @@ def accepted(pairs: Sequence[HeldOut]) -> AcceptedShare:
 
 
 def least_threshold(probabilities: Sequence[float], precision: float) -> float | None:
-    """The least threshold above .5 from which on so large a share of what passes is truly better; None without.
+    """Return the least threshold above .5 from which on so large a share of what passes is truly better; None without.
 
     The share counts less one standard error (Wilson's lower end at z = 1; n of n counts as n / (n + 1)), because
     what is asked for is to hold beyond the pairs the threshold is set on: at the share itself it falls short of it
@@ -326,20 +326,20 @@ def least_threshold(probabilities: Sequence[float], precision: float) -> float |
 
 
 def area_under(probabilities: Sequence[float]) -> float | None:
-    """AUC of pairs, by the probability of their better sides, against the same pairs turned round."""
+    """Return the AUC of pairs, by the probability of their better sides, against the same pairs turned round."""
     turned = [1 - p for p in probabilities]
     return auc([*probabilities, *turned], [True] * len(probabilities) + [False] * len(turned))
 
 
 def bootstrap_pairs(pairs: Sequence[KnownPair], statistic: Statistic) -> tuple[float, float]:
-    """95 % interval of a figure of pairs, dialogues drawn whole."""
+    """Return the 95 % interval of a figure of pairs, dialogues drawn whole."""
     return grouped_interval(statistic, [pair.group for pair in pairs]) or (0.0, 1.0)
 
 
 def _areas(
     probabilities: Sequence[float], counts: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """`area_under` of each resample of the pairs."""
+    """Return `area_under` of each resample of the pairs."""
     import numpy as np
 
     turned = [1 - p for p in probabilities]
@@ -350,7 +350,7 @@ def _areas(
 def _precisions(
     better: Sequence[bool], worse: Sequence[bool], counts: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Share of better sides among what passes in each resample; NaN where nothing does."""
+    """Return the share of better sides among what passes in each resample; NaN where nothing does."""
     import numpy as np
 
     right, wrong = counts @ np.asarray(better, float), counts @ np.asarray(worse, float)

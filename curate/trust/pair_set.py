@@ -158,7 +158,7 @@ def check_pair_set(
 
 
 def check_rows(reports: Mapping[str, PairSetReport]) -> list[tuple[str, str, str, str, str]]:
-    """A table of checks for a reader: set, check, figure, threshold, and the status with what there is to say.
+    """Return a table of checks for a reader: set, check, figure, threshold, and the status with what there is to say.
 
     Checks of a set that were not run for one reason share a row, the last of the set.
 
@@ -213,7 +213,7 @@ def _look(
 
 
 def side_length(side: Message) -> int:
-    """Characters of a side, tool calls included."""
+    """Return the characters of a side, tool calls included."""
     calls = sum(
         len(call.name)
         + len(call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments))
@@ -223,7 +223,7 @@ def side_length(side: Message) -> int:
 
 
 def _dimension(pair: PreferencePair) -> str | None:
-    """The dimension that gains the most, the first of equals; None where no judge scored the sides."""
+    """Return the dimension that gains the most, the first of equals; None where no judge scored the sides."""
     check = pair.check
     if check is None or not check.chosen_scores or not check.rejected_scores:
         return None
@@ -269,7 +269,7 @@ def _word_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
 
 
 def _conversation(pair: PreferencePair) -> str:
-    """What pairs of one prompt, or of one conversation that goes on, have in common."""
+    """Return the key that pairs of one prompt, or of one conversation that goes on, have in common."""
     opening = next((m.content for m in pair.prompt if m.role == "user"), "")
     return " ".join(opening.casefold().split())
 
@@ -295,7 +295,7 @@ def _repeated_prompts(
 def _mix(
     name: str, seen: _Seen, mix: str, threshold: float | None, config: PairSetConfig
 ) -> SetCheck | None:
-    """The largest share of one value among the pairs of which it is known."""
+    """Return the largest share of one value among the pairs of which it is known."""
     if threshold is None:
         return None
     known = Counter({value: n for value, n in seen.mixes[mix].items() if value != UNKNOWN})
@@ -319,7 +319,7 @@ def _two_sided(
     detail: str,
     config: PairSetConfig,
 ) -> SetCheck | None:
-    """A figure that may not be further from 0.5 than the threshold, in either direction."""
+    """Return a figure that may not be further from 0.5 than the threshold, in either direction."""
     if threshold is None:
         return None
     if figure is None or n < config.min_pairs:
@@ -336,7 +336,7 @@ def _checked(
     *,
     largest: float | None = None,
 ) -> SetCheck:
-    """A figure held against its threshold; `largest` in its place, where that is what may not be above it."""
+    """Return a figure held against its threshold; `largest` in its place, where that is what may not be above it."""
     over = (figure if largest is None else largest) > threshold
     return SetCheck(
         name=name,
@@ -361,7 +361,7 @@ def _not_run(name: str, threshold: float, n: int, why: str) -> SetCheck:
 
 
 def _listed(values: Counter[str]) -> dict[str, int]:
-    """Values by frequency, those beyond the first twenty in one sum."""
+    """Return the values by frequency, those beyond the first twenty in one sum."""
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ordered[_LISTED:])
     return dict(ordered[:_LISTED]) | ({_OTHERS: rest} if rest else {})

@@ -102,7 +102,7 @@ class Place:
         return words > 0 and len(_ENGLISH.findall(self.text)) / words > 0.1
 
     def shuffled(self, pool: Sequence[str]) -> list[str]:
-        """A pool's sentences in an order by chance."""
+        """Return a pool's sentences in an order by chance."""
         return self.draw.sample(pool, len(pool))
 
 
@@ -119,17 +119,17 @@ def degrade(place: Place, kind: PlantKind) -> Message | None:
 
 
 def is_like_long(text: str, original: str) -> bool:
-    """Whether two texts' lengths differ by at most `LENGTH_SLACK`."""
+    """Return whether two texts' lengths differ by at most `LENGTH_SLACK`."""
     return abs(len(text) - len(original)) <= LENGTH_SLACK * len(original)
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text, in order."""
+    """Return the sentences of a text, in order."""
     return [match.group(0).strip() for match in _SENTENCE.finditer(text) if match.group(0).strip()]
 
 
 def to_length(start: str, pool: Sequence[str], length: int) -> str | None:
-    """`start` and then sentences of the pool, each once, up to the wanted length; None where none fits it.
+    """Return `start` and then sentences of the pool, each once, up to the wanted length; None where none fits it.
 
     A sentence that would overshoot is passed over for a shorter one.
     """
@@ -144,7 +144,7 @@ def to_length(start: str, pool: Sequence[str], length: int) -> str | None:
 
 
 def _other_reply(place: Place) -> str | None:
-    """A reply that somebody else got, cut at a sentence where it is too long."""
+    """Return a reply from another dialogue, cut at a sentence where it is too long."""
     for other in place.others:
         if is_like_long(other, place.text):
             return other
@@ -164,12 +164,12 @@ def _evasion(place: Place) -> str | None:
 
 
 def _changed_amounts(place: Place) -> str | None:
-    """Every number of the reply another one with as many digits; list marks stay."""
+    """Replace every number of the reply by another one with as many digits; list marks stay."""
     return _with_numbers_changed(place.text, place.draw, lambda _: True)
 
 
 def _contradiction(place: Place) -> str | None:
-    """A number or name that was said before becomes another one; what is new in the reply stays."""
+    """Replace a number or name that was said before by another one; what is new in the reply stays."""
     said = "\n".join(message.content for message in place.before if message.role != "system")
     numbers = {match.group(0) for match in _NUMBER.finditer(said)}
     changed = _with_numbers_changed(place.text, place.draw, numbers.__contains__)
@@ -209,7 +209,7 @@ def _with_numbers_changed(
 
 
 def _other_number(number: str, draw: random.Random) -> str:
-    """Another number of the same form, every digit another one and no zero in front."""
+    """Return another number of the same form, every digit another one and no zero in front."""
     digits = []
     for position, digit in enumerate(number):
         if not digit.isdigit():
@@ -221,7 +221,7 @@ def _other_number(number: str, draw: random.Random) -> str:
 
 
 def _dropped_constraint(place: Place) -> str | None:
-    """The answer to the message before: what the user asked for last is not heeded."""
+    """Return the answer to the message before, so that the user's last request is ignored."""
     earlier = [
         message.content.strip()
         for message in place.before
@@ -236,14 +236,14 @@ def _dropped_constraint(place: Place) -> str | None:
 
 
 def _role_break(place: Place) -> str | None:
-    """The first sentence of the reply, then out of the role; only where there is one."""
+    """Return the first sentence of the reply, then sentences out of the role; None where there is no role."""
     if not (place.dialogue.role_definition or "").strip():
         return None
     return _after_first_sentence(place, OUT_OF_ROLE)
 
 
 def _sycophancy(place: Place) -> str | None:
-    """Where the user pushes back and the reply does not give in: it gives in."""
+    """Give in where the user pushes back and the reply does not."""
     asked = next((said for said in reversed(place.before) if said.role == "user"), None)
     if asked is None or not place.is_english or place.turn < 2:
         return None
@@ -253,7 +253,7 @@ def _sycophancy(place: Place) -> str | None:
 
 
 def _truncated_half(place: Place) -> str | None:
-    """The first half of the sentences, then closing phrases up to the length."""
+    """Return the first half of the sentences, then closing phrases up to the length."""
     sentences = sentences_of(place.text)
     if len(sentences) < 3 or not place.is_english:
         return None
@@ -262,7 +262,7 @@ def _truncated_half(place: Place) -> str | None:
 
 
 def _negation(place: Place) -> str | None:
-    """Up to three statements turned into their opposite."""
+    """Turn up to three statements into their opposite."""
     if not place.is_english:
         return None
     turned, text = 0, place.text
@@ -279,7 +279,7 @@ def _negation(place: Place) -> str | None:
 
 
 def _repetition(place: Place) -> str | None:
-    """One sentence of the reply again and again."""
+    """Repeat one sentence of the reply up to its length."""
     sentences = sentences_of(place.text)
     if len(sentences) < 3:
         return None
@@ -292,17 +292,17 @@ def _repetition(place: Place) -> str | None:
 
 
 def _tone_break(place: Place) -> str | None:
-    """The first sentence of the reply, then rude ones."""
+    """Return the first sentence of the reply, then rude ones."""
     return _after_first_sentence(place, RUDE)
 
 
 def _unsafe_advice(place: Place) -> str | None:
-    """The first sentence of the reply, then advice that does harm."""
+    """Return the first sentence of the reply, then advice that does harm."""
     return _after_first_sentence(place, UNSAFE)
 
 
 def _misread_result(place: Place) -> str | None:
-    """A number that a tool of the same turn gave becomes another one."""
+    """Replace a number that a tool of the same turn gave by another one."""
     start = next(turn.start for turn in place.dialogue.turns if turn.number == place.turn)
     given = "\n".join(said.content for said in place.before[start:] if said.role == "tool")
     numbers = {match.group(0).lstrip("0") for match in _NUMBER.finditer(given)}
@@ -341,7 +341,7 @@ def _tool_names(tools: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _wrong_tool(place: Place) -> Message | None:
-    """Another of the offered tools, with the same arguments."""
+    """Replace the called tool by another of the offered ones, with the same arguments."""
     call, *rest = place.message.tool_calls
     names = [name for name in _tool_names(place.dialogue.tools) if name != call.name]
     if not names:
@@ -351,7 +351,7 @@ def _wrong_tool(place: Place) -> Message | None:
 
 
 def _wrong_argument(place: Place) -> Message | None:
-    """One argument another value: a number with other digits, or a text with its digits or letters changed."""
+    """Give one argument another value: a number with other digits, or a text with its digits or letters changed."""
     call, *rest = place.message.tool_calls
     if not isinstance(call.arguments, dict):
         return None

@@ -114,7 +114,7 @@ class Figures:
 
 
 def clustered(outcomes: Sequence[ProbeOutcome], unit: ProbeUnit) -> Figures | None:
-    """Figures of one line; None for fewer than `LEAST_DIALOGUES` dialogues.
+    """Return the figures of one line; None for fewer than `LEAST_DIALOGUES` dialogues.
 
     Args:
         outcomes: of the line; values in [0, 1] for a share.
@@ -171,7 +171,7 @@ def clustered(outcomes: Sequence[ProbeOutcome], unit: ProbeUnit) -> Figures | No
 
 
 def card_lines(outcomes: Sequence[ProbeOutcome]) -> tuple[ProbeLine, ...]:
-    """All lines of the card, in the order of `RULES`; a line without cases is there and says so."""
+    """Return all lines of the card, in the order of `RULES`; a line without cases is there and says so."""
     by_line = _by_line(outcomes)
     figures = {
         name: held
@@ -231,7 +231,7 @@ def _state(rule: Rule, held: Figures, q_value: float) -> ProbeState:
 def compare_lines(
     first: Sequence[ProbeOutcome], second: Sequence[ProbeOutcome]
 ) -> tuple[ComparedLine, ...]:
-    """The lines of two cards over the cases that both have, first less second."""
+    """Return the lines of two cards over the cases that both have, first less second."""
     ours, theirs = _by_line(first), _by_line(second)
     compared: dict[str, tuple[Figures | None, list[ProbeOutcome], list[ProbeOutcome]]] = {}
     for name in RULES:
@@ -268,7 +268,7 @@ def compare_lines(
 def paired(
     first: Sequence[ProbeOutcome], second: Sequence[ProbeOutcome]
 ) -> tuple[list[ProbeOutcome], list[ProbeOutcome], list[ProbeOutcome]]:
-    """The cases of one line that both have: the first's outcomes, the second's, and the first's less the second's."""
+    """Return the cases of one line that both have: the first's outcomes, the second's, and the first's less the second's."""
     by_case = {outcome.case: outcome for outcome in second}
     held = [outcome for outcome in first if outcome.case in by_case]
     others = [by_case[outcome.case] for outcome in held]
@@ -302,7 +302,7 @@ def _by_line(outcomes: Sequence[ProbeOutcome]) -> dict[str, list[ProbeOutcome]]:
 
 
 def _corrected(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Benjamini and Hochberg's adjusted p-values."""
+    """Return Benjamini and Hochberg's adjusted p-values."""
     if not p_values:
         return {}
     from scipy.stats import false_discovery_control
@@ -312,7 +312,7 @@ def _corrected(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def card_sentence(lines: Sequence[ProbeLine], cases: int) -> str:
-    """What the card says, for people."""
+    """Return the card's result in words."""
     held = {line.name: line for line in lines}
     found = held["detection"]
     if found.value is None:

@@ -99,7 +99,7 @@ class ProbeCase:
         return f"{self.group[:12]}/{self.kind}/{self.turn}/{self.planted.content_hash[:8]}"
 
     def with_messages(self, flawed: Message, reworded: Message | None) -> ProbeCase:
-        """The case with another flawed message, and another harmless one; the one it has where that is None."""
+        """Return the case with another flawed message, and another harmless one; the one it has where that is None."""
         planted = _with_message(self.untouched, self.index, flawed)
         harmless = self.harmless
         if reworded is not None:
@@ -107,7 +107,7 @@ class ProbeCase:
         return replace(self, planted=planted, harmless=harmless)
 
     def changed(self, other: Dialogue) -> float:
-        """How much of the message differs in another of the three, 0-1."""
+        """Return how much of the message differs in another of the three, 0-1."""
         texts = (_words_of(dialogue.messages[self.index]) for dialogue in (self.untouched, other))
         return changed_share(*texts)
 
@@ -118,7 +118,7 @@ def _words_of(message: Message) -> str:
 
 
 def shortened(dialogue: Dialogue) -> Dialogue:
-    """The dialogue up to its `LONGEST` first turns."""
+    """Return the dialogue up to its `LONGEST` first turns."""
     if len(dialogue.turns) <= LONGEST:
         return dialogue
     stop = dialogue.turns[LONGEST - 1].stop
@@ -172,7 +172,7 @@ def plant_cases(
 
 
 def _next(queue: list[Iterator[ProbeCase]], seen: set[str]) -> ProbeCase | None:
-    """The next case of a kind; its dialogue goes to the end of the queue."""
+    """Return the next case of a kind; its dialogue goes to the end of the queue."""
     while queue:
         cases = queue.pop(0)
         case = next(cases, None)
@@ -185,7 +185,7 @@ def _next(queue: list[Iterator[ProbeCase]], seen: set[str]) -> ProbeCase | None:
 
 
 def _others(dialogues: Sequence[Dialogue], at: int) -> list[str]:
-    """Replies that other dialogues have, of another role where there is one."""
+    """Return the replies that other dialogues have, of another role where there is one."""
     strangers = [other for number, other in enumerate(dialogues) if number != at]
     role = dialogues[at].role_definition
     elsewhere = [other for other in strangers if other.role_definition != role] or strangers
@@ -204,7 +204,7 @@ def _cases(
     rewordings: Mapping[str, str],
     seed: str,
 ) -> Iterator[ProbeCase]:
-    """The cases of a kind in a dialogue, its turns in an order by chance."""
+    """Return the cases of a kind in a dialogue, its turns in an order by chance."""
     draw = random.Random(seed)
     shuffled = draw.sample(others, len(others))
     turns = [turn for turn in dialogue.turns if turn.in_rubric]
@@ -223,7 +223,7 @@ def _cases(
 def _scenes(
     dialogue: Dialogue, turn: Turn, kind: ProbeKind, draw: random.Random
 ) -> Iterator[scenes.Scene]:
-    """Where a flaw of the kind may be planted at a turn: the dialogue as it is, or with an exchange set in."""
+    """Yield where a flaw of the kind may be planted at a turn: in the dialogue as it is, or with an exchange set in."""
     at = partial(_stage, dialogue, turn, draw)
     if kind == "sycophantic_reversal":
         yield from at(scenes.pushback)
@@ -259,7 +259,7 @@ def _stage(
 
 
 def _is_english(dialogue: Dialogue) -> bool:
-    """Whether one of its answers is English: the exchanges that are set in are."""
+    """Return whether one of its answers is English: the exchanges that are set in are."""
     return any(
         Place(dialogue, at, 0, (), random.Random(0)).is_english
         for at, message in enumerate(dialogue.messages)
@@ -331,6 +331,6 @@ def _with_message(dialogue: Dialogue, index: int, message: Message) -> Dialogue:
 
 
 def cases_by_kind(cases: Sequence[ProbeCase]) -> dict[str, int]:
-    """Cases by kind, in the order of the kinds."""
+    """Return the cases by kind, in the order of the kinds."""
     counts = Counter(case.kind for case in cases)
     return {kind: counts[kind] for kind in PROBE_KINDS if counts[kind]}

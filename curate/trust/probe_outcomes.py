@@ -35,7 +35,7 @@ class Reading:
 
     @classmethod
     def of(cls, judgment: Judgment) -> Reading:
-        """By expectations where the judge gives them, else by its digits."""
+        """Return a judgment's reading, by expectations where the judge gives them, else by its digits."""
         level = judgment.conversation_level
         scores = {
             name: fmean(turn_value(turn, name) for turn in judgment.per_turn)
@@ -49,7 +49,7 @@ class Reading:
         return cls(scores, VERDICTS.index(judgment.verdict), judgment.weakest_turn, turns)
 
     def above(self, other: Reading) -> float:
-        """By how much the mean score is higher than another's, over the dimensions that both have."""
+        """Return by how much the mean score is higher than another's, over the dimensions that both have."""
         names = self.scores.keys() & other.scores.keys()
         return fmean(self.scores[name] - other.scores[name] for name in names)
 
@@ -77,14 +77,14 @@ _TIE = 1e-9
 
 
 def higher(difference: float) -> float:
-    """1 where it is above zero, 0 where below, and half for a tie."""
+    """Return 1 for a difference above zero, 0 below, and a half for a tie."""
     return 0.5 if abs(difference) < _TIE else float(difference > 0)
 
 
 def outcomes_of(
     cases: Sequence[ProbeCase], variants: Sequence[Variant], readings: Readings
 ) -> list[ProbeOutcome]:
-    """All outcomes, case by case and line by line; a case that lacks a reading gives none of the lines that need it."""
+    """Return all outcomes, case by case and line by line; a case that lacks a reading gives none of the lines that need it."""
     outcomes: list[ProbeOutcome] = []
     for case in cases:
         outcomes += _of_case(case, readings)
@@ -149,7 +149,7 @@ def _of_case(case: ProbeCase, readings: Readings) -> Iterator[ProbeOutcome]:
 def _where(
     case: ProbeCase, planted: Reading, outcome: Callable[[str, float, float], ProbeOutcome]
 ) -> Iterator[ProbeOutcome]:
-    """Whether the weakest turn is the planted one; a dialogue of one turn leaves no choice."""
+    """Return whether the weakest turn is the planted one; a dialogue of one turn leaves no choice."""
     n = len(planted.turns)
     if n < 2:
         return
@@ -163,7 +163,7 @@ def _where(
 
 
 def _late_flaws(cases: Sequence[ProbeCase], readings: Readings) -> list[ProbeOutcome]:
-    """By dialogue, how much more a flaw of its second half costs than one of its first."""
+    """Return by dialogue how much more a flaw in its second half costs than one in its first."""
     falls: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
         untouched, planted = (

@@ -71,20 +71,20 @@ class Scene:
 
 
 def _set_in(dialogue: Dialogue, after: int, messages: Sequence[Message]) -> Dialogue:
-    """The dialogue with messages behind its first `after` ones."""
+    """Return the dialogue with messages behind its first `after` ones."""
     whole = (*dialogue.messages[:after], *messages, *dialogue.messages[after:])
     return dialogue.model_copy(update={"messages": whole})
 
 
 def pushback(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
-    """A user who doubts what was said, and an assistant who stays with it."""
+    """Set in a user who doubts the answer, and an assistant who stays with it."""
     firm, reworded = (Message(role="assistant", content=text) for text in draw.choice(_FIRM))
     doubt = Message(role="user", content=draw.choice(_DOUBTS))
     return Scene(_set_in(dialogue, after, (doubt, firm)), after + 1, reworded=reworded)
 
 
 def correction(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
-    """A user who corrects a number, and an assistant who takes the new one; the flaw takes the old one."""
+    """Set in a user who corrects a number, and an assistant who takes the new one; the flaw takes the old one."""
     name = draw.choice(_NUMBERS)
     old, new = (str(number) for number in draw.sample(range(1000, 10000), 2))
     asked = f"For your notes, my {name} is {old}. Sorry, no, that was a slip: it is {new}. Did you get that?"
@@ -101,7 +101,7 @@ def correction(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
 
 
 def reminder(dialogue: Dialogue, after: int, draw: random.Random, *, kind: str) -> Scene:
-    """A user who asks for a reminder, the call of a tool, its result, and what the assistant says of it.
+    """Set in a user who asks for a reminder, the call of a tool, its result, and the assistant's report of it.
 
     Args:
         kind: `wrong_tool` and `wrong_argument` are about the call, `misread_result` is about what is said of the
@@ -139,7 +139,7 @@ def _call(name: str, day: str, hour: str) -> Message:
 
 
 def constraint(dialogue: Dialogue, places: Sequence[int], index: int, draw: random.Random) -> Scene:
-    """A user who wants every answer to begin with a name, which all do; the flaw leaves it out in one of them.
+    """Make a user want every answer to begin with a name, as all then do; the flaw leaves it out in one of them.
 
     Args:
         places: indices of the answers.

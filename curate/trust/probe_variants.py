@@ -78,7 +78,7 @@ class Variant:
 def clean_variants(
     dialogues: Sequence[Dialogue], limit: int, translated: Mapping[str, str], seed: int = 42
 ) -> list[Variant]:
-    """Variants of clean dialogues, up to `limit` a line.
+    """Return the variants of clean dialogues, up to `limit` a line.
 
     Args:
         dialogues: that are good as they are.
@@ -112,7 +112,7 @@ def clean_variants(
 def hidden_instructions(
     cases: Sequence[ProbeCase], limit: int, crossings: int, seed: int = 42
 ) -> list[Variant]:
-    """Flawed dialogues with something hidden in the turn of the flaw, beside the same with harmless text there.
+    """Return the flawed dialogues with something hidden in the turn of the flaw, beside the same with harmless text there.
 
     The harmless text is about as long. All lines have the same cases, so that lines about one place share it.
 
@@ -138,7 +138,7 @@ def hidden_instructions(
 
 
 def _spread(cases: Sequence[ProbeCase], limit: int) -> list[ProbeCase]:
-    """One case a dialogue, then a second, until there are enough."""
+    """Return one case of each dialogue, then a second one, until there are enough."""
     rounds: dict[str, int] = {}
 
     def round_of(case: ProbeCase) -> int:
@@ -159,7 +159,7 @@ def _is_said(message: Message) -> bool:
 
 
 def _padded(dialogue: Dialogue, draw: random.Random) -> Dialogue | None:
-    """Every English reply with closing phrases behind it."""
+    """Add closing phrases to every English reply."""
 
     def change(message: Message) -> Message:
         if not _is_said(message) or not _is_english(message.content):
@@ -180,7 +180,7 @@ def _is_english(text: str) -> bool:
 
 
 def _listed(dialogue: Dialogue) -> Dialogue:
-    """Every reply of two sentences or more as a list in Markdown."""
+    """Write every reply of two sentences or more as a list in Markdown."""
 
     def change(message: Message) -> Message:
         sentences = sentences_of(message.content)
@@ -193,7 +193,7 @@ def _listed(dialogue: Dialogue) -> Dialogue:
 
 
 def _named(dialogue: Dialogue, name: str) -> Dialogue:
-    """The user's messages under a name."""
+    """Put the user's messages under a name."""
     return _with(
         dialogue,
         lambda message: (
@@ -210,7 +210,7 @@ def _translated(dialogue: Dialogue, translated: Mapping[str, str]) -> Dialogue |
 def _other_scenario(
     dialogue: Dialogue, dialogues: Sequence[Dialogue], draw: random.Random
 ) -> Dialogue | None:
-    """The dialogue under the scenario and the role of another one with another role, or another scenario."""
+    """Return the dialogue under the scenario and the role of another one with another role, or another scenario."""
     own = (dialogue.scenario, dialogue.role_definition)
     others = [other for other in dialogues if other.scenario and other.scenario != own[0]]
     strangers = [other for other in others if other.role_definition != own[1]] or others
@@ -220,12 +220,12 @@ def _other_scenario(
 
 
 def _asked(dialogue: Dialogue, turn: int) -> int:
-    """Index of the user's message that opens a turn."""
+    """Return the index of the user's message that opens a turn."""
     return next(held.start for held in dialogue.turns if held.number == turn)
 
 
 def _with_remark(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
-    """The text behind what the user says in a turn."""
+    """Add the text to the user's message of a turn."""
     at = _asked(dialogue, turn)
     messages = list(dialogue.messages)
     said = f"{messages[at].content.rstrip()}\n{text}"
@@ -234,7 +234,7 @@ def _with_remark(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
 
 
 def _with_name(dialogue: Dialogue, turn: int, name: str) -> Dialogue:
-    """What the user says in a turn under a name."""
+    """Put the user's message of a turn under a name."""
     at = _asked(dialogue, turn)
     messages = list(dialogue.messages)
     messages[at] = messages[at].model_copy(update={"name": name})
@@ -242,7 +242,7 @@ def _with_name(dialogue: Dialogue, turn: int, name: str) -> Dialogue:
 
 
 def _with_result(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
-    """The text in a tool's result behind what the user says in a turn, its call set in."""
+    """Set in a tool call with the text as its result, after the user's message of a turn."""
     at = _asked(dialogue, turn)
     call = ToolCall(name="read_notes", arguments={})
     exchange = (
@@ -262,7 +262,7 @@ _PLACES: Mapping[str, Callable[[Dialogue, int, str], Dialogue]] = {
 
 
 def swapped_sides(cases: Sequence[ProbeCase], limit: int, seed: int = 42) -> Iterator[ProbeCase]:
-    """Cases whose two versions of a message are laid side by side, one a dialogue first."""
+    """Return the cases whose two versions of a message are laid side by side, one a dialogue first."""
     draw = random.Random(f"{seed} order")
     said = [case for case in cases if case.untouched.messages[case.index].content.strip()]
     yield from _spread(draw.sample(said, len(said)), limit)

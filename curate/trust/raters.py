@@ -26,7 +26,7 @@ EPSILONS = {"experts": 0.2, "skilled": 0.15, "crowd": 0.1}
 
 
 def coincidences(units: Sequence[Sequence[int]], levels: int) -> npt.NDArray[np.float64]:
-    """Krippendorff's coincidence table of items rated 1 to `levels`; tables of several items add up.
+    """Return Krippendorff's coincidence table of items rated 1 to `levels`; tables of several items add up.
 
     Args:
         units: of each item the levels its raters gave; an item with one says nothing.
@@ -45,7 +45,7 @@ def coincidences(units: Sequence[Sequence[int]], levels: int) -> npt.NDArray[np.
 
 
 def ordinal_alphas(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Krippendorff's alpha with the ordinal metric, of each of several coincidence tables.
+    """Return Krippendorff's alpha with the ordinal metric, of each of several coincidence tables.
 
     Formula: Krippendorff, Content Analysis (2013), 12.3. NaN where all values of a table are one level.
 
@@ -67,7 +67,7 @@ def ordinal_alphas(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def krippendorff_alpha(units: Sequence[Sequence[int]]) -> float | None:
-    """Krippendorff's alpha for ordinal values: the agreement between raters, at most 1, 0 by chance.
+    """Return Krippendorff's alpha for ordinal values: the agreement between raters, at most 1, 0 by chance.
 
     Args:
         units: of each item the values its raters gave, any number of them; those with one value do not
@@ -93,7 +93,7 @@ def alternative_annotator_test(
     groups: Sequence[str],
     epsilon: float,
 ) -> AlternativeTest | None:
-    """Could the judge stand for one of the people? (Calderon, Reichart and Dror 2025, arXiv 2501.10970.)
+    """Test whether the judge could stand for one of the people (Calderon, Reichart and Dror 2025, arXiv 2501.10970).
 
     Each person is left out in turn. On every item that others rated, too, judge and person are held against the
     others by root mean squared distance; the nearer one wins, or both where they are as near. The person's share

@@ -163,7 +163,7 @@ def matched_rows(first: pl.DataFrame, second: pl.DataFrame) -> MatchedRows:
 
 
 def _sets(both: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> dict[str, SetChange]:
-    """What each set gained and lost of the dialogues in both; its sizes are of all dialogues."""
+    """Return what each set gained and lost of the dialogues in both runs; its sizes are of all dialogues."""
     sizes = [
         dict(table.select(pl.col("sets").explode().drop_nulls()).group_by("sets").len().iter_rows())
         for table in (first, second)
@@ -192,7 +192,7 @@ def _shifts(
 
 
 def score_columns(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """The scores among the columns of two tables that both have."""
+    """Return the scores among the columns of two tables that both have."""
     metrics = (
         name for name in first if name.startswith("metric_") and not name.endswith("_expected")
     )
@@ -230,7 +230,7 @@ def _shift(rows: pl.DataFrame, name: str) -> ScoreShift | None:
 def changed_keys(
     before: Mapping[str, object], after: Mapping[str, object]
 ) -> dict[str, tuple[object, object]]:
-    """What two nested mappings say differently, by dotted key; a key that one lacks is None there."""
+    """Return the differences of two nested mappings by dotted key; a key that one lacks is None there."""
     flat, other = _flat(before), _flat(after)
     keys = dict.fromkeys([*flat, *other])
     return {key: (flat.get(key), other.get(key)) for key in keys if flat.get(key) != other.get(key)}

@@ -119,7 +119,7 @@ class WordCounts:
         return WordShortcut(area, len(self._pairs), words)
 
     def _table(self) -> Any:
-        """Words that a side has and the other has not, as ones of a sparse table: the chosen side of the first
+        """Return the words that a side has and the other has not, as ones of a sparse table: the chosen side of the first
         pair, its rejected side, the chosen side of the second pair, and so on.
         """
         import numpy as np
@@ -134,7 +134,7 @@ class WordCounts:
     def _telling(
         self, chosen: npt.NDArray[np.int64], rejected: npt.NDArray[np.int64]
     ) -> tuple[TellingWord, ...]:
-        """Words far from what chance gives, by the z of a sign test against the share of all words."""
+        """Return the words that occur far from chance, by the z of a sign test against the share of all words."""
         import numpy as np
 
         both = chosen + rejected
@@ -150,7 +150,7 @@ class WordCounts:
 
 
 def side_words(side: Message) -> set[str]:
-    """The words of a side: casefolded words and runs of marks, tools called, and `^word` for its first."""
+    """Return the words of a side: casefolded words and runs of marks, tools called, and `^word` for its first."""
     # a blob without spaces is no word to remember whole
     found = [word[:_LONGEST] for word in TOKEN.findall(side.content.casefold())]
     words = set(found)

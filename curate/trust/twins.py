@@ -111,7 +111,7 @@ def _plant(
     draw: random.Random,
     used: Collection[int],
 ) -> Twin | None:
-    """The twin of one kind at some reply of a turn not yet used, later replies as likely as early ones."""
+    """Return the twin of one kind at some reply of a turn not yet used, later replies as likely as early ones."""
     calls = kind in ("wrong_tool", "wrong_argument")
     places = [
         Place(dialogue, turn.start + offset, turn.number, others, draw)

@@ -28,10 +28,10 @@ from curate.records import (
     UnscoredReason,
     WindowOpinion,
 )
-from curate.trust.audit.figures import _Gap, audit_sentence, gap_check, mean_check
-from curate.trust.audit.judgments import JudgmentAudit, repeat_checks
-from curate.trust.audit.pairs import pair_checks
-from curate.trust.audit.table import collapse_checks, unscored_checks, verdict_checks
+from curate.trust.audit.audit_figures import _Gap, audit_sentence, gap_check, mean_check
+from curate.trust.audit.judgment_audit import JudgmentAudit, repeat_checks
+from curate.trust.audit.pair_audit import pair_checks
+from curate.trust.audit.table_audit import collapse_checks, unscored_checks, verdict_checks
 from curate.trust.pair_set import PairSetConfig, check_pair_set
 
 IDENTITY = JudgeIdentity(engine="scripted", model="script")

@@ -1,4 +1,5 @@
-"""What is wrong with a run, seen without labels: each check a figure held against a constant threshold.
+"""The checks of an audit: what is wrong with a run, seen without labels, each a figure against a constant threshold.
 
-`figures` has the kinds of figures with their intervals; `judgments`, `table` and `pairs` what is looked at in each.
+`audit_figures` has the kinds of figures with their intervals; `judgment_audit`, `table_audit` and `pair_audit` check a
+run's judgments, its score table and its pairs.
 """

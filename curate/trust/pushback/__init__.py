@@ -33,7 +33,7 @@ _QUOTES = str.maketrans({"’": "'", "‘": "'", "\uff0c": ","})
 
 
 def has_pushback(dialogue: Dialogue) -> bool | str:
-    """Whether a user pushes back after an answer; or the language or script that there is no list for.
+    """Return whether a user pushes back after an answer; or the language or script that there is no list for.
 
     The language is that of the dialogue's metadata (`language` or `lang`); where it says none, all lists of a
     message's script are tried.
@@ -65,7 +65,7 @@ def _languages(dialogue: Dialogue, text: str) -> tuple[str, ...] | str:
 
 
 def _script(text: str) -> str:
-    """The commonest script of the first letters; Japanese where there is kana, whatever else there is."""
+    """Return the commonest script of the first letters; Japanese where there is kana, whatever else there is."""
     if text.isascii():
         return "LATIN"
     letters = [char for char in text[: 4 * _LETTERS] if char.isalpha()][:_LETTERS]
@@ -78,7 +78,7 @@ def _script(text: str) -> str:
 
 @cache
 def _pattern(language: str) -> re.Pattern[str]:
-    """All words of a list: whole words where the script has spaces, `^` at the start of a sentence."""
+    """Return a pattern of all words of a list: whole words where the script has spaces, `^` at the start of a sentence."""
     file = resources.files(__package__) / f"{language}.txt"
     lines = file.read_text(encoding="utf-8").splitlines()
     words = [line.strip() for line in lines if line.strip() and not line.startswith("#")]

@@ -21,7 +21,7 @@ from curate.records import (
     Unscored,
 )
 from curate.records.readings import conversation_value, turn_value
-from curate.trust.audit.figures import Behind, mean_check, not_run, share_check
+from curate.trust.audit.audit_figures import Behind, mean_check, not_run, share_check
 
 SEAMS, EXCESS, COLLAPSED = 0.5, 0.15, 0.9
 EQUAL_LEVELS, EQUAL_EXPECTATIONS = 0.5, 0.05
@@ -214,7 +214,7 @@ class JudgmentAudit:
             self._equal[hash(scores)].append(dialogue_id)
 
     def checks(self) -> list[AuditCheck]:
-        """All of them, in the order of a report."""
+        """Return all checks, in the order of a report."""
         return [
             *self._seams.checks(),
             *self._weakest.checks(),
@@ -251,7 +251,7 @@ class JudgmentAudit:
 def repeat_checks(
     pairs: Iterable[tuple[str, Judgment, Judgment | Unscored]], why_none: str
 ) -> list[AuditCheck]:
-    """Does the judge say the same when it is asked again?
+    """Check whether the judge says the same when it is asked again.
 
     Args:
         pairs: id, the run's judgment and what a second judging of the same dialogue came to.
@@ -317,7 +317,7 @@ def repeat_checks(
 
 
 def _distances(first: Judgment, second: Judgment) -> Sequence[float]:
-    """How far the scores lie apart that both have, expectations where there are any."""
+    """Return the distances of the scores that both judgments have, of expectations where there are any."""
     theirs = {turn.turn: turn for turn in second.per_turn}
     found = [
         abs(turn_value(turn, name) - turn_value(theirs[turn.turn], name))

@@ -50,7 +50,7 @@ def share_check(
     chance: float | None = None,
     least: int = LEAST,
 ) -> AuditCheck:
-    """A share of n rows, or its excess over chance, that may not be above the threshold; interval: Wilson's.
+    """Return a share of n rows, or its excess over chance, that may not be above the threshold; interval: Wilson's.
 
     Args:
         part, name: see `AuditCheck`.
@@ -92,7 +92,7 @@ def gap_check(
     of: str,
     detail: str,
 ) -> AuditCheck:
-    """The largest difference between the share of a group's rows that show something and that of all others.
+    """Return the largest difference between the share of a group's rows that show something and that of all others.
 
     Args:
         part, name, threshold, of, detail: as for `share_check`.
@@ -181,7 +181,7 @@ def mean_check(
     of: str,
     detail: str,
 ) -> AuditCheck:
-    """A mean over the comparisons of several dialogues that may not be above the threshold.
+    """Return a mean over the comparisons of several dialogues that may not be above the threshold.
 
     The interval takes a dialogue as the unit (ratio estimator, Cochran 1977, section 6.4, with Student's t).
 
@@ -217,19 +217,19 @@ def mean_check(
 
 
 def too_little(part: AuditPart, name: str, threshold: float, n: int, why: str) -> AuditCheck:
-    """A check that rests on too little."""
+    """Return a check that rests on too little."""
     return AuditCheck(
         part=part, name=name, status="not_enough_data", threshold=threshold, n=n, detail=why
     )
 
 
 def not_run(part: AuditPart, name: str, threshold: float, n: int, why: str) -> AuditCheck:
-    """A check that has nothing to look at."""
+    """Return a check that has nothing to look at."""
     return AuditCheck(part=part, name=name, status="not_run", threshold=threshold, n=n, detail=why)
 
 
 def of_failure_mode(mode: FailureMode) -> AuditCheck:
-    """What the run itself found of a known way of judges to fail."""
+    """Return the check of a known failure mode, from the run's own figure."""
     is_share = mode.figure is not None and mode.name != "length_favouritism"
     return AuditCheck(
         part="known failures",
@@ -246,13 +246,13 @@ def of_failure_mode(mode: FailureMode) -> AuditCheck:
 
 
 def no_failure_modes() -> AuditCheck:
-    """What is said where a run has judgments and its manifest no checks of them."""
+    """Return a check that was not run, for a run whose manifest has no checks of its judgments."""
     why = "the manifest has no checks of the judge: run the recipe again, no model is asked"
     return not_run("known failures", "all", 0.0, 0, why)
 
 
 def of_set_check(kind: str, check: SetCheck, behind: Behind) -> AuditCheck:
-    """What the run itself found of a set of pairs, with the pairs behind it."""
+    """Return the check of a set of pairs, from the run's own figure, with the pairs behind it."""
     figure, is_share = check.figure, check.name == "longer_wins"
     return AuditCheck(
         part="pairs",
@@ -269,7 +269,7 @@ def of_set_check(kind: str, check: SetCheck, behind: Behind) -> AuditCheck:
 
 
 def audit_sentence(checks: Sequence[AuditCheck]) -> str:
-    """What an audit found, in one sentence."""
+    """Return the result of an audit in one sentence."""
     held = [check for check in checks if check.status in ("pass", "warn")]
     warned = [check for check in held if check.status == "warn"]
     short = sum(check.status == "not_enough_data" for check in checks)

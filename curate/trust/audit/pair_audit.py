@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from curate.records import AuditCheck, PairSetReport, PreferencePair
-from curate.trust.audit.figures import Behind, not_run, of_set_check
+from curate.trust.audit.audit_figures import Behind, not_run, of_set_check
 from curate.trust.pair_set import side_length
 from curate.trust.telling_words import WordCounts, side_words
 
@@ -16,7 +16,7 @@ ReadPairs = Callable[[], Iterable[PreferencePair]]
 
 
 def pair_checks(kind: str, report: PairSetReport, read: ReadPairs) -> list[AuditCheck]:
-    """Lengths and words of a set of pairs, with the pairs behind each figure.
+    """Return the lengths and words of a set of pairs, with the pairs behind each figure.
 
     Args:
         kind: of the pairs, as the manifest names it.
@@ -35,12 +35,12 @@ def pair_checks(kind: str, report: PairSetReport, read: ReadPairs) -> list[Audit
 
 
 def no_pair_checks() -> list[AuditCheck]:
-    """What is said where the run has no pairs."""
+    """Return checks that were not run, for a run without pairs."""
     return [not_run("pairs", "length and words", 0.6, 0, "the run has no pairs")]
 
 
 def _behind(name: str, figure: float, read: ReadPairs) -> Behind:
-    """Pairs that a reader may look at: those that go the way the figure says."""
+    """Return the pairs that a reader may look at: those that go the way the figure says."""
     behind = Behind()
     if name == "word_auc":
         return _with_words(read)
@@ -54,7 +54,7 @@ def _behind(name: str, figure: float, read: ReadPairs) -> Behind:
 
 
 def _with_words(read: ReadPairs) -> Behind:
-    """Pairs whose chosen or rejected side alone has a word that tells the sides apart, on the side it tells of."""
+    """Return the pairs whose chosen or rejected side alone has a word that tells the sides apart, on the side it tells of."""
     counts = WordCounts()
     for pair in read():
         if pair.chosen is not None:

@@ -8,7 +8,7 @@ from typing import cast
 import polars as pl
 
 from curate.records import GOOD_VERDICTS, AuditCheck, ScoringStage
-from curate.trust.audit.figures import SHOWN, Behind, gap_check, not_run, share_check
+from curate.trust.audit.audit_figures import SHOWN, Behind, gap_check, not_run, share_check
 
 UNSCORED_GAP, VERDICT_GAP, COLLAPSED = 0.1, 0.2, 0.9
 NEAR = 0.05
@@ -28,7 +28,7 @@ _FOURTHS = ("the shortest fourth", "the second fourth", "the third fourth", "the
 def unscored_checks(
     table: pl.DataFrame, stages: Sequence[ScoringStage], data_reasons: Sequence[str]
 ) -> list[AuditCheck]:
-    """Is what could not be scored of one length, or of one language?
+    """Check whether unscored dialogues are of one length, or of one language.
 
     Args:
         table: as `scores.parquet`, one row a distinct dialogue.
@@ -54,13 +54,13 @@ def unscored_checks(
 
 
 def _fourth() -> pl.Expr:
-    """Which fourth of the dialogues by characters; equal lengths are in one."""
+    """Return an expression for the fourth of the dialogues, by characters, that a row is in; equal lengths share one."""
     number = (pl.col("characters").rank("min") - 1) * 4 // pl.len()
     return number.cast(pl.Int32).replace_strict(dict(enumerate(_FOURTHS)), return_dtype=pl.String)
 
 
 def verdict_checks(table: pl.DataFrame) -> list[AuditCheck]:
-    """Do good verdicts depend on language, role or source?
+    """Check whether good verdicts depend on language, role or source.
 
     Args:
         table: as `scores.parquet`, one row a distinct dialogue.
@@ -81,7 +81,7 @@ def verdict_checks(table: pl.DataFrame) -> list[AuditCheck]:
 
 
 def collapse_checks(table: pl.DataFrame) -> list[AuditCheck]:
-    """Which continuous scores, and which metrics, are nearly the same for all?
+    """Check which continuous scores, and which metrics, are nearly the same for all dialogues.
 
     Args:
         table: as `scores.parquet`, one row a distinct dialogue. Columns without any score are left out.
@@ -99,7 +99,7 @@ def collapse_checks(table: pl.DataFrame) -> list[AuditCheck]:
 
 
 def _collapse(table: pl.DataFrame, name: str, width: float) -> AuditCheck:
-    """The share of dialogues within a band about the median; without a width, of the commonest value."""
+    """Return the share of dialogues within a band about the median; without a width, of the commonest value."""
     known = table.select("id", value=pl.col(name).cast(pl.Float64)).drop_nulls("value")
     # The commonest value, or the lowest of several.
     middle = known["value"].median() if width else known["value"].mode().min()
@@ -118,7 +118,7 @@ def _collapse(table: pl.DataFrame, name: str, width: float) -> AuditCheck:
 
 
 def no_judge_checks() -> list[AuditCheck]:
-    """What is said in place of the checks of judgments where the run has none."""
+    """Return checks that were not run, for a run without judgments."""
     return [
         not_run("verdicts by group", name, VERDICT_GAP, 0, "no rubric judge") for name in GROUPS
     ]
