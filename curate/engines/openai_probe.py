@@ -263,7 +263,31 @@ def _key_refused(config: OpenAIConfig, url: str, said: str) -> EngineError:
 async def _probe(
     engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts
 ) -> None:
-    """Try the richest question first and take away what the server does not stand."""
+    """Try the richest question first and take away what the server does not stand.
+
+    What it refuses in every form is asked once more with the token limit under its newer name.
+    """
+    plain = engine.dialect
+    refusals: list[Fault] = []
+    for limit_field in (plain.limit_field, "max_completion_tokens"):
+        engine.dialect = replace(plain, limit_field=limit_field)
+        refusal = await _probe_with_limit(engine, config, endpoint, facts)
+        if refusal is None:
+            return
+        refusals.append(refusal)
+        if refusal.kind != "bad_request":
+            break
+    refusal, *others = refusals
+    if others and others[0].detail != refusal.detail:
+        said = f"{refusal.detail}; with max_completion_tokens: {others[0].detail}"
+        refusal = replace(refusal, detail=said)
+    raise _explain(config, endpoint, facts, refusal)
+
+
+async def _probe_with_limit(
+    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts
+) -> Fault | None:
+    """Settle what the server can do under one name of the token limit; else return its refusal of the plainest question."""
     for has_prefill in (True, False) if engine.dialect.has_prefill else (False,):
         for labels in (_HELLO.labels, ()):
             engine.dialect = replace(engine.dialect, has_prefill=has_prefill)
@@ -272,14 +296,14 @@ async def _probe(
             completion = await _try(
                 engine, config, endpoint, replace(_HELLO, labels=labels, max_tokens=limit)
             )
-            if completion.fault is None:
+            fault = completion.fault
+            if fault is None:
                 engine.capabilities = await _settle(engine, config, endpoint, completion)
-                return
-            tells_more = completion.fault.kind in ("bad_request", "server", "malformed_reply")
-            if completion.fault.status == 404 or not tells_more:
-                raise _explain(config, endpoint, facts, completion.fault)
-    assert completion.fault is not None
-    raise _explain(config, endpoint, facts, completion.fault)
+                return None
+            tells_more = fault.kind in ("bad_request", "server", "malformed_reply")
+            if fault.status == 404 or not tells_more:
+                raise _explain(config, endpoint, facts, fault)
+    return fault
 
 
 async def _settle(
@@ -323,7 +347,7 @@ async def _say_hello(engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpo
 async def _try(
     engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, request: Request
 ) -> Completion:
-    """One call, with patience for a server that is still starting and for a renamed field."""
+    """One call, with patience for a server that is still starting."""
     for attempt in range(config.retries + 1):
         body = orjson.dumps(to_body(request, config, engine.dialect))
         reply = await engine.ask_endpoint(endpoint, "/chat/completions", body)
@@ -332,10 +356,6 @@ async def _try(
         if fault is None:
             engine.facts[_CACHED] = bool((reply.get("usage") or {}).get("prompt_tokens_details"))
             return completion
-        renamed = fault.kind == "bad_request" and "max_completion_tokens" in fault.detail
-        if renamed and engine.dialect.limit_field == "max_tokens":
-            engine.dialect = replace(engine.dialect, limit_field="max_completion_tokens")
-            continue
         # Once more, for a server that mostly says what is asked for; most that do not never will.
         if fault.kind == "malformed_reply" and attempt < min(config.retries, _SECOND_LOOKS):
             continue
@@ -412,15 +432,21 @@ def _explain(
 ) -> EngineError | UsageError:
     if fault.kind == "auth":
         return _key_refused(config, endpoint.url, fault.detail)
-    names_model = config.model not in facts.models and (
-        fault.status == 404 or "model" in fault.detail.lower()
-    )
-    if fault.kind == "bad_request" and names_model:
+    is_listed = config.model in facts.models
+    if fault.status == 404 and not is_listed:
         return _unknown_model(config, endpoint.url, facts, fault.detail)
-    return EngineError(
-        f"the server at {endpoint.url} does not answer a simple question to {config.model}",
-        got=f"{fault.kind}: {fault.detail}",
-        fix="if it refuses a field, take it out with extra_body: {field: null}"
-        if fault.kind == "bad_request"
-        else "see that base_url is that of an OpenAI-compatible API, which as a rule ends in /v1",
+    problem = f"the server at {endpoint.url} does not answer a simple question to {config.model}"
+    got = f"{fault.kind}: {fault.detail}"
+    if fault.kind != "bad_request":
+        fix = "see that base_url is that of an OpenAI-compatible API, which as a rule ends in /v1"
+        return EngineError(problem, got=got, fix=fix)
+    fix = "if it refuses a field, take it out with extra_body: {field: null}"
+    if is_listed:
+        return EngineError(problem, got=got, fix=fix)
+    listed = ", ".join(_listed(config, facts)) or None
+    return UsageError(
+        problem,
+        got=got,
+        expected=listed,
+        fix=f"check `model`, which the server does not list; {fix}",
     )

@@ -19,6 +19,7 @@ from curate.publishing.local_paths import shortened
 from curate.publishing.published_tables import PublishedFile, Shards, Split, has_split
 from curate.publishing.row_cleaning import RowCleaner
 from curate.records import CONVERSATION_DIMENSIONS, SCORING, TURN_DIMENSIONS, Manifest, StageName
+from curate.records.judgment import unscored_reason
 from curate.run.ingest import read_index
 from curate.run.read_back import read_decisions, stage_records
 
@@ -162,7 +163,7 @@ def _decisions(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def _judgment(record: dict[str, Any] | None) -> dict[str, Any]:
-    unscored = NOT_REACHED if record is None else record.get("reason")
+    unscored = NOT_REACHED if record is None else unscored_reason(record)
     if record is None or unscored is not None:
         names = (
             *_JUDGED,
@@ -185,7 +186,7 @@ def _judgment(record: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _adherence(record: dict[str, Any] | None) -> dict[str, Any]:
-    unscored = NOT_REACHED if record is None else record.get("reason")
+    unscored = NOT_REACHED if record is None else unscored_reason(record)
     if record is None or unscored is not None:
         names = ("adherence", "adherent", "adherence_low", "adherence_high", "adherence_judge")
         return {**dict.fromkeys(names), "adherence_turns": [], "adherence_unscored": unscored}
@@ -205,7 +206,7 @@ def _adherence(record: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _metrics(record: dict[str, Any] | None) -> dict[str, Any]:
-    unscored = NOT_REACHED if record is None else record.get("reason")
+    unscored = NOT_REACHED if record is None else unscored_reason(record)
     if record is None or unscored is not None:
         names = ("overall_score", "metrics_passed", "metrics_judge")
         return {**dict.fromkeys(names), "metrics": [], "metrics_unscored": unscored}
@@ -220,7 +221,7 @@ def _metrics(record: dict[str, Any] | None) -> dict[str, Any]:
 
 def _factuality(record: dict[str, Any] | None) -> dict[str, Any]:
     """Counts of claims; their words are the dialogue's, and stay out."""
-    unscored = NOT_REACHED if record is None else record.get("reason")
+    unscored = NOT_REACHED if record is None else unscored_reason(record)
     if record is None or unscored is not None:
         return {**dict.fromkeys(_FACTS), "factuality_unscored": unscored}
     labels = Counter(claim["label"] for turn in record["per_turn"] for claim in turn["claims"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
@@ -107,6 +108,12 @@ class Unscored(Frozen):
             detail=detail,
             requests=requests,
         )
+
+
+def unscored_reason(record: Mapping[str, Any]) -> str | None:
+    """Return why a stored row of a scoring stage has no score; None where it has one."""
+    reason: str | None = record["reason"] if record["kind"] == "unscored" else None
+    return reason
 
 
 class WholeScore(Frozen):

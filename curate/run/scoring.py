@@ -37,6 +37,7 @@ from curate.records import (
     Unscored,
     UnscoredReason,
 )
+from curate.records.judgment import unscored_reason
 from curate.run.read_back import read_manifest
 from curate.run.staging import Job, calibrated_rows, scored_rows
 from curate.stages import (
@@ -232,7 +233,7 @@ def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -
     turns = in_part = 0
     for key, line in rows.stored(hashes):
         record = orjson.loads(line)
-        reason = record.get("reason")
+        reason = unscored_reason(record)
         report.count([reason])
         if reason is not None:
             if reason != UnscoredReason.SKIPPED:

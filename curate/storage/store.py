@@ -225,8 +225,11 @@ def delete_store(path: Path) -> None:
 
 
 def _explanation(path: Path | None, error: OSError | sqlite3.Error) -> CurateError:
-    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if is_full or "disk is full" in str(error):
+    if isinstance(error, OSError):
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    else:
+        is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    if is_full:
         return CurateError(
             f"the disk is full: {path} cannot be written",
             fix="free some space and run again; replies received so far are kept",

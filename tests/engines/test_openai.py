@@ -10,7 +10,7 @@ from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Trunk
 from curate.engines.open import open_engine
 from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
-from curate.errors import EngineError, UsageError
+from curate.errors import CurateError, EngineError, UsageError
 from tests.faults import Reset, Truncated
 from tests.servers import CountingServer, answer_by_hash, chat_completion
 
@@ -145,11 +145,12 @@ async def test_a_server_that_refuses_logprobs_is_asked_without():
         await engine.close()
 
 
-async def test_a_renamed_token_limit_is_learnt():
+@pytest.mark.parametrize("has_logprobs", [True, False])
+@pytest.mark.parametrize("message", ["Use 'max_completion_tokens' instead.", "Nein."])
+async def test_a_renamed_token_limit_is_learnt(message, has_logprobs):
     def refuse(body):
-        if "max_tokens" in body:
-            said = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-            return web.json_response({"error": {"message": said}}, status=400)
+        if "max_tokens" in body or ("logprobs" in body and not has_logprobs):
+            return web.json_response({"error": {"message": message}}, status=400)
         return answer_by_hash(body)
 
     async with CountingServer(refuse, owned_by="someone") as server:
@@ -157,7 +158,25 @@ async def test_a_renamed_token_limit_is_learnt():
         server.requests.clear()
         assert (await engine.complete([make_request()]))[0].fault is None
         assert server.requests[0]["max_completion_tokens"] == 8
+        assert (Capability.TOP_LOGPROBS in engine.capabilities) == has_logprobs
         await engine.close()
+
+
+@pytest.mark.parametrize("model", ["fake-judge", "nonsense"])
+async def test_a_server_that_refuses_every_question_is_quoted(model):
+    def refuse(body):
+        said = "extra field" if "max_tokens" in body else "max_completion_tokens is unknown"
+        return web.json_response({"error": {"message": said}}, status=400)
+
+    async with CountingServer(refuse, owned_by="someone") as server:
+        with pytest.raises(
+            CurateError, match=r"400: extra field; with .*: max_completion_tokens is unk"
+        ) as caught:
+            await open_engine(make_config(server, model=model))
+        is_listed = model == "fake-judge"
+        assert isinstance(caught.value, EngineError if is_listed else UsageError)
+        assert ("check `model`" in str(caught.value)) == (not is_listed)
+        assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize(
