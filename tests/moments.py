@@ -91,7 +91,10 @@ class Durations(AtStages):
 
 @dataclass(frozen=True)
 class Killed(AtStages):
-    """The kernel ends the process so many seconds into a stage, wherever it is, in C code too, and nothing of it runs any more."""
+    """The kernel ends the process so many seconds into a stage, wherever it is, in C code too, and nothing of it runs any more.
+
+    A stage that ends before ends the process, too: none is met after its end.
+    """
 
     stage: str
     seconds: float
@@ -100,6 +103,10 @@ class Killed(AtStages):
         if stage == self.stage:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, max(self.seconds, 1e-6))
+
+    def end(self, stage: str, seconds: float) -> None:
+        if stage == self.stage:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from curate.run.verify import verify_run
 from tests import servers
 from tests.live import live_server
 from tests.run.test_determinism import OF_THE_PROCESS
-from tests.run.test_kill import KILLS, is_accounted_for
-from tests.run.test_verify import contents, every_stage
+from tests.run.test_kill import KILLS
+from tests.run.test_verify import contents, every_stage, is_accounted_for
 from tests.servers import CountingServer, body_hash
 
 IN_FLIGHT = 4

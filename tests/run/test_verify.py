@@ -20,6 +20,7 @@ from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import Recipe
 from curate.run.pipeline import run_recipe
+from curate.run.read_back import read_manifest
 from curate.run.verify import Verification, verify_run
 from curate.storage.stage_rows import StageRows
 from tests.live import live_server
@@ -131,6 +132,45 @@ def contents(run: Path) -> dict[str, bytes]:
         for path in run.rglob("*")
         if path.is_file() and path.name != ".lock"
     }
+
+
+def is_accounted_for(run: Path) -> bool:
+    """Every row that came in is used or in quarantine; in each stage every dialogue, or natural pair, has its row; all are decided."""
+    manifest = read_manifest(run)
+    index = pl.read_parquet(run / "dialogues.parquet")
+    units = dict.fromkeys(manifest.stages, index["content_hash"].to_list())
+    if "natural" in units:
+        lines = (run / "natural/candidates.jsonl").read_text().splitlines()
+        pairs = [line["pair"] for line in map(json.loads, lines)]
+        units["natural"] = [pair["pair_id"] for pair in pairs if pair["drop_reason"] is None]
+    decisions = [json.loads(line) for line in (run / "select/decisions.jsonl").open()]
+    return (
+        manifest.rows_in == manifest.rows_used + manifest.quarantined
+        and manifest.dialogues == index.height
+        and all(manifest.stages[stage].rows == len(keys) for stage, keys in units.items())
+        and all(keys_of_rows(run, stage) >= {*keys} for stage, keys in units.items())
+        and [decision["dialogue_id"] for decision in decisions] == index["id"].to_list()
+        and all(decision["sets"] for decision in decisions)
+    )
+
+
+def keys_of_rows(run: Path, stage: str) -> set[str]:
+    folder = run / stage / read_manifest(run).fingerprints[stage]
+    return {*StageRows(folder, dump=orjson.dumps, load=orjson.loads).done()}
+
+
+def test_what_has_lost_a_row_is_not_accounted_for(run: Path) -> None:
+    """Of the check that other tests hold against runs that were disturbed."""
+    assert is_accounted_for(run)
+    for stage in read_manifest(run).stages:
+        [table] = (run / stage).glob("*/rows.parquet")
+        whole = pl.read_parquet(table)
+        whole[1:].write_parquet(table)
+        assert not is_accounted_for(run), stage
+        whole.write_parquet(table)
+        assert is_accounted_for(run)
+    drop_line("select/decisions.jsonl")(run)
+    assert not is_accounted_for(run)
 
 
 def change_row(stage: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
