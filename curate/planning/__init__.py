@@ -1,1 +1,1 @@
-"""Before a run: whether this machine can do it, what it will ask, how long that takes and what it costs."""
+"""Before a run: whether this machine can do it, and the estimate of its requests, time and cost."""

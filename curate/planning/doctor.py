@@ -1,8 +1,7 @@
-"""`curate doctor`: can this machine run this recipe, and what will each engine be able to do?
+"""`curate doctor`: check whether this machine can run a recipe, and what each engine can do.
 
-Engines are opened as a run opens them, so that what is shown is what a run will meet: the same probes, the
-same resolution of scoring modes. Opening is all that is asked of a model. One unusable engine does not keep the others
-from being examined.
+Engines are opened as a run opens them, with the same probes and the same resolution of scoring modes. Models get no
+calls but those of opening. The other engines are examined even if one is unusable.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class Extra(Frozen):
 
     @property
     def missing(self) -> list[str]:
-        """Packages of it that are not there."""
+        """Packages of this part that are not installed."""
         return [package for package, found in self.packages.items() if found is None]
 
 
 class Machine(Frozen):
-    """What this process may use."""
+    """CPU cores, memory and GPUs that this process may use."""
 
     cores: int
     memory_gib: float = Field(description="Of the machine, or less where a control group says so.")
@@ -57,7 +56,7 @@ class Machine(Frozen):
 
 
 class Folder(Frozen):
-    """Where a run would be written."""
+    """The folder that a run would be written to."""
 
     path: str
     is_writable: bool
@@ -65,7 +64,7 @@ class Folder(Frozen):
 
 
 class ModeReport(Frozen):
-    """Which mode a stage comes to on an engine; None where it cannot run there."""
+    """The scoring mode of a stage on an engine; None if it cannot run there."""
 
     stage: StageName
     mode: str | None
@@ -73,7 +72,7 @@ class ModeReport(Frozen):
 
 
 class EngineReport(Frozen):
-    """One engine of the recipe, opened; or what kept it from being opened."""
+    """One opened engine of the recipe, or why it could not be opened."""
 
     roles: tuple[str, ...]
     engine: str
@@ -95,7 +94,7 @@ class EngineReport(Frozen):
 
 
 class Report(Frozen):
-    """All that was found."""
+    """The result of `examine`."""
 
     versions: dict[str, str]
     extras: tuple[Extra, ...]
@@ -131,7 +130,7 @@ async def examine(recipe: Recipe | None = None, out: Path | None = None) -> Repo
 
 
 def _engines(recipe: Recipe) -> list[tuple[tuple[str, ...], EngineConfig]]:
-    """Each distinct engine with the roles it has, in the order judge, policy, reviser, metrics."""
+    """Return each distinct engine with its roles, in the order judge, policy, reviser, metrics."""
     found: dict[str, tuple[list[str], EngineConfig]] = {}
     models = recipe.models
     others = {"policy": models.policy, "reviser": models.reviser, "metrics": models.metrics}
@@ -200,7 +199,7 @@ def modes(
 def _mode(
     stage: StageName, asked: str, settle: Callable[[], str], capabilities: frozenset[Capability]
 ) -> ModeReport:
-    """The mode that `settle` comes to, and why so; None where it refuses the one that is asked for."""
+    """Return the mode that `settle` chooses, and why; None if it refuses the requested one."""
     try:
         mode = settle()
     except CurateError as error:
@@ -220,7 +219,7 @@ def _exactness(mode: str, capabilities: frozenset[Capability]) -> str:
 
 
 def extras() -> list[Extra]:
-    """The optional parts that the installed package declares, with what is there of each."""
+    """Return the optional parts that the installed package declares, with the packages of each that are installed."""
     try:
         declared = distribution(PACKAGE).requires or []
     except PackageNotFoundError:
@@ -252,7 +251,7 @@ def _version(package: str) -> str | None:
 def examine_machine(
     run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
 ) -> Machine:
-    """Cores, memory and GPUs, by what the system says; no GPU library is loaded."""
+    """Return cores, memory and GPUs as the system reports them; no GPU library is loaded."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

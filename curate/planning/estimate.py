@@ -1,4 +1,4 @@
-"""What a run will ask for, before it asks: requests, tokens, time and money, scaled up from a sample.
+"""Estimate what a run will ask for: requests, tokens, time and money, scaled up from a sample.
 
 Each stage says what it is expected to ask about a dialogue (`Stage.expected_load`); that is counted over a sample
 drawn evenly from the whole source (`Reservoir`). The spread over the sample gives a 95 % interval
@@ -52,7 +52,7 @@ Loads = Mapping[str, Load]
 
 
 class Reservoir:
-    """An even sample of dialogues of which the number is not known yet (Vitter's algorithm R).
+    """An even sample of a stream of dialogues of unknown length (Vitter's algorithm R).
 
     Every dialogue has the same chance; the seed is fixed, so the same source gives the same sample.
     """
@@ -64,7 +64,7 @@ class Reservoir:
         self._random = random.Random(0)
 
     def add(self, dialogue: Dialogue) -> None:
-        """Take a dialogue, or pass it over."""
+        """Take a dialogue into the sample, or skip it."""
         self.seen += 1
         if len(self.kept) < self.size:
             self.kept.append(dialogue)
@@ -74,7 +74,7 @@ class Reservoir:
 
 @dataclass(frozen=True, slots=True)
 class AssumedShare:
-    """Rows for each dialogue, forked ones or natural pairs to verify, and where that is known from."""
+    """Number of rows for each dialogue (forks, or natural pairs to verify), and where it is known from."""
 
     value: float
     source: str
@@ -85,7 +85,7 @@ PAIR_SHARE = AssumedShare(0.5, "assumed, as chosen/rejected rows give them; no e
 
 
 def last_pair_share(folder: Path) -> AssumedShare:
-    """The share that the last run of a folder verified."""
+    """Return the share of natural pairs that the last run of a folder verified."""
     manifest = last_manifest(folder)
     natural = None if manifest is None else manifest.stages.get(StageName.NATURAL)
     if manifest is None or natural is None or not manifest.dialogues:
@@ -94,7 +94,7 @@ def last_pair_share(folder: Path) -> AssumedShare:
 
 
 def last_fork_share(recipe: Recipe, folder: Path) -> AssumedShare:
-    """The share of dialogues that `fork.where` admits in the scores an earlier run left in the folder."""
+    """Return the share of dialogues that `fork.where` admits in the scores of an earlier run in the folder."""
     scores = folder / "scores.parquet"
     if not recipe.fork or not scores.is_file():
         return FORK_SHARE
@@ -114,7 +114,7 @@ def last_fork_share(recipe: Recipe, folder: Path) -> AssumedShare:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What of a stage has no row yet.
+    """The rows of a stage that are still to be made.
 
     Attributes:
         count: how many rows; a fraction where a share is assumed.
@@ -126,11 +126,11 @@ class Owed:
 
 
 class Kept(Protocol):
-    """What is there before a run starts; `curate.run.rows_left.KeptRows`."""
+    """The rows and replies that are there before a run starts; see `curate.run.rows_left.KeptRows`."""
 
     @property
     def replies(self) -> Path | None:
-        """The kept replies; None where there are none."""
+        """Return the kept replies; None if there are none."""
         ...
 
     def owed(self, stage: StageName, fingerprint: str) -> Owed:
@@ -209,7 +209,7 @@ def estimate_left(
     *,
     rates: Rates | None = None,
 ) -> Estimate:
-    """Estimate what of it is left to do: the rows that are not there, without the calls whose replies are kept.
+    """Estimate what is left to do: the rows that are missing, without the calls whose replies are kept.
 
     How many rows that is, is counted; what one of them asks is measured on those of the sample that are among
     them, or on all of it. Replies kept for a fork or a natural pair without a row are not taken off.
@@ -316,7 +316,7 @@ def _scaled_up(
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From a value a sampled dialogue to the total over the source, with its 95 % interval."""
+    """Scales values of sampled dialogues up to the total over the source, with its 95 % interval."""
 
     sampled: int
     total_dialogues: float
@@ -377,7 +377,7 @@ def _kept_reply(
     role: str,
     request: Request,
 ) -> tuple[Request, Completion | None]:
-    """A request as it is sent to the model of a role, and the reply to it that is kept."""
+    """Return a request as it is sent to the model of a role, and its kept reply."""
     identity, redact = by_role[role]
     if redact is not None:
         request = redact_request(request, redact)
@@ -388,7 +388,7 @@ def _kept_reply(
 def _costs(
     recipe: Recipe, stages: Mapping[str, list[Loads]], sampled: int, *, with_cache: bool
 ) -> list[float]:
-    """Money a sampled dialogue over all stages, for the models that have prices; empty where none has."""
+    """Return the cost of each sampled dialogue over all stages, of models with prices; empty if none has."""
     given = recipe.prices
     if not any(given.values()):
         return []

@@ -1,4 +1,4 @@
-"""The estimate a run was started with, beside what the run then asked for."""
+"""Compare a run's estimate with what the run then asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENDED = ("done", "unscored")
 
 @dataclass(frozen=True, slots=True)
 class ComparedCount:
-    """One figure; None where it is not known."""
+    """An estimated figure beside the actual one; None if not known."""
 
     name: str
     expected: float | None
@@ -20,24 +20,23 @@ class ComparedCount:
     digits: int = 0
 
     def shown(self, value: float | None) -> str:
-        """A value of this row as text."""
+        """Return a value of this row as text."""
         return "not known" if value is None else f"{value:,.{self.digits}f}"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Figures of the whole run, and what to know when reading them."""
+    """Figures of the whole run, with notes on how to read them."""
 
     rows: tuple[ComparedCount, ...]
     notes: tuple[str, ...]
 
 
 def compare(manifest: Manifest) -> Comparison | None:
-    """Set a run's estimate against its counts; None where it has none.
+    """Compare a run's estimate with its counts; None if it has no estimate.
 
-    The estimate is for all dialogues. Where rows of an earlier run were there, a stage's figures are taken
-    for the share of rows that were not. Kept replies are not foreseen: they are requests without tokens, and
-    a note says how many there were. Figures of a run that stopped early stay as they are.
+    The estimate is for all dialogues. If an earlier run left rows, a stage's figures are scaled to the share of rows
+    that were missing. Kept replies are not estimated: they are requests without tokens, and a note says how many there were. Figures of a run that stopped early stay as they are.
     """
     estimate = manifest.estimate
     if estimate is None:
@@ -71,7 +70,7 @@ def compare(manifest: Manifest) -> Comparison | None:
 
 
 def _share_asked(manifest: Manifest, name: str) -> float:
-    """Share of a stage's rows that this process had to make."""
+    """Return the share of a stage's rows that this process had to make."""
     stage = manifest.stages.get(name)
     if stage is None or not stage.rows or manifest.status not in _ENDED:
         return 1.0

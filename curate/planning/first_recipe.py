@@ -1,8 +1,7 @@
-"""A recipe to start from, written for a source that was looked at.
+"""Write a first recipe for a source, from its first rows.
 
-What the data says goes into it as it is (shape or mapping, whether dialogues bring their role); what it only lets one
-guess (role, scenario) is marked as a draft, and what nobody can know (the judge, where none was named) is left to be
-filled in. The file is `first_recipe.yaml`, a template.
+What the data says goes into it as it is (shape or mapping, whether dialogues have a role); guesses (role, scenario) are
+marked as drafts, and what the data cannot say (the judge, if none was named) is left to be filled in. The file is `first_recipe.yaml`, a template.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _UNNAMED = re.compile(r"^# models:\n#   judge: .*\n(?:#   policy: .*\n)?", re.MU
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What the first rows of a source say.
+    """The first rows of a source, read.
 
     Attributes:
         config: of the source, with the mapping that was taken.
@@ -60,27 +59,27 @@ class FirstLook:
 
     @property
     def with_role(self) -> int:
-        """Dialogues that bring their role definition."""
+        """Number of dialogues that have a role definition."""
         return sum(dialogue.role_definition is not None for dialogue in self.dialogues)
 
     @property
     def with_scenario(self) -> int:
-        """Dialogues that bring their scenario."""
+        """Number of dialogues that have a scenario."""
         return sum(dialogue.scenario is not None for dialogue in self.dialogues)
 
     @property
     def has_preferences(self) -> bool:
-        """Whether the data says which of two answers is better."""
+        """Return whether the data says which of two answers is better."""
         return any("preference" in dialogue.labels for dialogue in self.dialogues)
 
     @property
     def mapping(self) -> RowMapping | None:
-        """What reads the rows, where they have no known shape."""
+        """The mapping that reads the rows, if they have no known shape."""
         return self.config.mapping or self.report.source.detection.mapping
 
     @property
     def found(self) -> str:
-        """How the rows are read, in a sentence."""
+        """Return how the rows are read, in a sentence."""
         tally, detection = self.report.tally, self.report.source.detection
         rows = "rows" if self.is_whole else "first rows"
         return (
@@ -90,13 +89,13 @@ class FirstLook:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are no more rows than were looked at."""
+        """Return whether all rows of the source were read."""
         return self.report.tally.rows_in < ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeDraft:
-    """What the data does not say, or leaves in doubt.
+    """Parts of a recipe that the data does not say, or leaves in doubt.
 
     Attributes:
         role: of dialogues that bring none.
@@ -127,7 +126,7 @@ def look_at(config: SourceConfig) -> FirstLook:
 
 
 def draft_role(look: FirstLook) -> str:
-    """Return a role definition as far as the data tells one: what the assistant is called, and its tools."""
+    """Return a draft of the role definition: the assistant's name and its tools, as far as the data has them."""
     who = _a(_speaker(look, "assistant") or "helpful, honest assistant")
     tools = dict.fromkeys(
         str(function_tool(tool)["function"].get("name"))
@@ -140,7 +139,7 @@ def draft_role(look: FirstLook) -> str:
 
 
 def draft_scenario(look: FirstLook) -> str:
-    """Return a scenario as far as the data tells one: who talks with whom."""
+    """Return a draft of the scenario: who talks with whom, as far as the data says."""
     user = _a(_speaker(look, "user") or "person")
     assistant = _a(_speaker(look, "assistant") or "assistant")
     return f"{user[0].upper()}{user[1:]} talks with {assistant} and wants help with what they bring up."
@@ -159,7 +158,7 @@ def usual_words(dialogues: Sequence[Dialogue]) -> list[str]:
 
 
 def _speaker(look: FirstLook, role: str) -> str | None:
-    """Return the name that the data gives to who has a role, where it is one word that says more than the role."""
+    """Return the data's name for a speaker, if it is one word that says more than the role."""
     mapping = look.mapping
     roles = mapping.roles if mapping is not None else look.config.columns.roles
     names = [name.lower() for name, known in roles.items() if known == role]
@@ -224,7 +223,7 @@ def recipe_text(
 
 
 def with_judge(text: str, judge: Mapping[str, Any]) -> str:
-    """A recipe that leaves its judge open, with this one."""
+    """Return a recipe that leaves its judge open with this judge filled in."""
     return _UNNAMED.sub(lambda _: f"models:\n  judge: {flow(judge)}\n", text, count=1)
 
 
@@ -255,5 +254,5 @@ def _source_lines(look: FirstLook, file: Path) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    """A text from the data as it may stand in a comment."""
+    """Return a text from the data as one line of a comment."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,4 +1,4 @@
-"""Tokens of calls that are expected: requests as texts, texts as counts, and what prompts share."""
+"""Count the tokens of expected calls, and those that prompts share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from curate.engines.tokens import PromptTokens
 
 @dataclass(frozen=True, slots=True)
 class TokenCounter:
-    """How requests become texts and texts become token counts.
+    """Renders requests as texts, and counts the tokens of texts.
 
     Attributes:
         render: the text a model is given for a request.
@@ -36,7 +36,7 @@ BY_CHARACTERS = TokenCounter(
 
 
 def token_counter(engine: object) -> TokenCounter:
-    """The engine's own tokenizer where it is at hand in this process, else 4 characters a token."""
+    """Return a counter with the engine's own tokenizer if this process has it, else with 4 characters a token."""
     prompts = getattr(engine, "prompts", None)
     if not isinstance(prompts, PromptTokens):
         return BY_CHARACTERS
@@ -47,7 +47,7 @@ def token_counter(engine: object) -> TokenCounter:
 
 
 class Load(NamedTuple):
-    """What is asked of one model; tokens may be fractions of one when they are guessed."""
+    """Requests and tokens for one model; tokens may be fractions if they are estimated."""
 
     requests: float = 0
     prompt: float = 0
@@ -55,25 +55,25 @@ class Load(NamedTuple):
     completion: float = 0
 
     def times(self, factor: float) -> Load:
-        """The load of so many of it."""
+        """Return the load that many times."""
         return Load(*(part * factor for part in self))
 
     def cost(self, prices: Prices | None) -> float | None:
-        """Money for it with nothing cached; None without prices."""
+        """Return the cost with nothing cached; None without prices."""
         usage = Usage(prompt_tokens=round(self.prompt), completion_tokens=round(self.completion))
         return None if prices is None else cost_of(usage, prices)
 
 
 def summed(loads: Iterable[Load]) -> Load:
-    """The load of all of them."""
+    """Return the sum of the loads."""
     return Load(*map(sum, zip(*loads, Load(), strict=True)))
 
 
 def shared_start(one: str, other: str) -> int:
-    """How many characters two texts share from their start.
+    """Return the number of characters that two texts share from their start.
 
-    By halves that are compared whole: `os.path.commonprefix` looks at every character of a prompt in Python, which
-    was a tenth of what a small run computes.
+    It compares halves as a whole: `os.path.commonprefix` compares every character of a prompt in Python, which took a
+    tenth of a small run's time.
     """
     low, high = 0, min(len(one), len(other))
     if one[:high] == other[:high]:
@@ -96,7 +96,7 @@ class Meter:
     _pieces: list[tuple[int, float]] = field(default_factory=list)
 
     def load(self, calls: Iterable[Expected]) -> Load:
-        """The load of calls that follow those counted before."""
+        """Return the load of calls that follow those counted before."""
         return summed(self._load(call) for call in calls)
 
     def _load(self, call: Expected) -> Load:
@@ -105,7 +105,7 @@ class Meter:
         return Load(1, prompt, prefilled, reply).times(call.share)
 
     def measure(self, text: str) -> tuple[float, float]:
-        """Tokens of a prompt, and of what it does not share with the start of the one before it.
+        """Return the tokens of a prompt, and of the part that it does not share with the start of the one before it.
 
         The text before is kept in pieces with their counts, so that only what is new is tokenised.
         """

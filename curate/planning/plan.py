@@ -1,4 +1,4 @@
-"""`estimate` and `--dry-run`: all that can be checked before the first model call, and what a run will ask."""
+"""`curate estimate` and `--dry-run`: check all that can be checked before the first model call, and estimate the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from curate.storage.stage_rows import KeyLog
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What an estimate is made with.
+    """Settings of an estimate.
 
     Attributes:
         sample: dialogues to scale up from.
@@ -79,7 +79,7 @@ class Plan:
     fingerprints: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for `--json`."""
+        """Return plain data, for `--json`."""
         measured = self.measured
         return {
             "recipe": self.recipe.name,
@@ -158,7 +158,7 @@ async def _with_models(
     rates: Rates | None,
     measure: bool,
 ) -> Plan:
-    """The plan with what only open models tell; all that is read from this machine is given."""
+    """Return the plan with what is known only from open models; the arguments are what this machine says."""
     recipe = plan.recipe
     async with model_pool(recipe) as models:
         plan.warnings.extend(models.facts.warnings)
@@ -194,7 +194,7 @@ async def _with_models(
 def _read(
     recipe: Recipe, sources: list[Source], size: int
 ) -> tuple[list[dict[str, Any]], Reservoir, pl.DataFrame]:
-    """Every row is read once, so that the plan's counts are the run's; ids and hashes of all dialogues are kept."""
+    """Read every row once, as the run will; return the sources' reports, the sample, and all ids and content hashes."""
     sample, ids, hashes = Reservoir(size), KeyLog(), KeyLog()
 
     def see(dialogue: Dialogue) -> None:

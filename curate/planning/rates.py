@@ -1,4 +1,4 @@
-"""How many tokens a second a judge does: as given, as in an earlier run, or measured with a few calls."""
+"""A judge's rate in tokens a second: as given, of an earlier run, or measured with a few calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNT = "Count from 1 to 200, in figures separated by commas. Write nothing els
 
 
 def parse_rates(text: str) -> Rates:
-    """Rates from `prefill=2000,decode=80`, in tokens a second.
+    """Parse rates like `prefill=2000,decode=80`, in tokens a second.
 
     Raises:
         UsageError: anything else.
@@ -45,7 +45,7 @@ def parse_rates(text: str) -> Rates:
 
 
 def rates_of(manifest: Manifest, name: str) -> Rates | None:
-    """One rate for all tokens that an earlier run prefilled and generated; None where it asked nothing.
+    """Return one rate for all tokens that an earlier run prefilled and generated; None if it made no calls.
 
     A manifest knows the time of a stage, not what of it went into which kind of token. For a recipe of
     the same modes the mixture is the same, and so is the rate.
@@ -66,7 +66,7 @@ def rates_of(manifest: Manifest, name: str) -> Rates | None:
 
 
 def known_rates(given: Rates | None, run: Path | None) -> Rates | None:
-    """Rates as given, or those of an earlier run.
+    """Return rates as given, or those of an earlier run.
 
     Raises:
         UsageError: that run asked no model.
@@ -81,7 +81,7 @@ def known_rates(given: Rates | None, run: Path | None) -> Rates | None:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRates:
-    """Rates from real calls, and what these came to."""
+    """Rates measured by real calls, and what these calls took."""
 
     rates: Rates
     calls: int
@@ -91,7 +91,7 @@ class MeasuredRates:
 async def measure_rates(
     recipe: Recipe, sample: Sequence[Dialogue], engine: Engine
 ) -> MeasuredRates:
-    """Ask the judge a few real questions, as many at once as a run would (2 to 8), and take the time.
+    """Measure rates by a few real questions to the judge, as many at once as a run would send (2 to 8).
 
     First the longest prompt of each dialogue, for one token, which is all prefill. Then as many short
     prompts that call for a long reply.

@@ -1,7 +1,7 @@
-"""A run's scores held against labels of people: `curate agreement`.
+"""`curate agreement`: compare a run's scores with people's labels.
 
-The statistics are `trust.ordinal_agreement`, `trust.raters` and `trust.corrected_share`; here labels, dialogues and
-scores are brought together, and what was found is kept in the run folder. No model is asked.
+The statistics are in `trust.ordinal_agreement`, `trust.raters` and `trust.corrected_share`. This module joins labels,
+dialogues and scores, and keeps the report in the run folder. No model calls.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SIDES = ("rejected", "chosen")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAgreement:
-    """The report, and what of the labels could not be used."""
+    """A report of agreement, and the labels that could not be used."""
 
     report: Agreement
     unused: Unused
@@ -95,12 +95,12 @@ def measure_agreement(
         run: folder of a run.
         gold: file of labels of dialogues and pairs, see `trust.gold.split_labels`; or labels as `given_labels` reads them.
         scales: as `trust.gold.parse_scales` gives them.
-        raters: what kind of people they are, for the alternative annotator test: experts, skilled or crowd.
+        raters: kind of people who gave the labels, for the alternative annotator test: experts, skilled or crowd.
         hold_out: share of the labelled dialogues to leave out, so that they can certify what the others chose; with
             them go the dialogues that were drawn to certify. 0 leaves out none.
 
     Raises:
-        UsageError: no run, no label about it, labels that contradict themselves, or nothing to hold them against.
+        UsageError: no run, no label about it, labels that contradict themselves, or no score to compare them with.
         RunLockedError: another process is writing the folder.
     """
     run = Path(run)
@@ -144,7 +144,7 @@ def agreement_of(
         join.add_pairs(pairs, matched.unused)
     if not join.dimensions:
         raise UsageError(
-            "no label can be held against a score",
+            "no label can be compared with a score",
             got="; ".join(
                 [
                     *(f"{plural(n, 'row')}: {why}" for why, n in matched.unused.counts.items()),
@@ -173,7 +173,7 @@ def agreement_of(
 
 
 class _Join:
-    """Labels and scores of one run, dimension by dimension."""
+    """Compares labels with the scores of one run, dimension by dimension."""
 
     def __init__(self, run: Path, manifest: Manifest, epsilon: float) -> None:
         self._run = run
@@ -189,7 +189,7 @@ class _Join:
     # ---- the rubric: six dimensions, the verdict, and whether it is good
 
     def add_rubric(self, gold: Gold) -> None:
-        """The judge's levels, verdicts, and whether a dialogue is good."""
+        """Compare the judge's levels, its verdicts, and whether a dialogue is good."""
         if not (gold.levels or gold.verdicts or gold.good_votes):
             return
         if StageName.JUDGE not in self._manifest.fingerprints:
@@ -228,7 +228,7 @@ class _Join:
         means: Iterable[tuple[Item, float | None]],
         records: Mapping[str, Judgment] | Mapping[str, MetricsScore] | Mapping[str, AdherenceScore],
     ) -> None:
-        """What the judges of a jury are worth on the labels of a dimension; nothing for one judge or a cascade.
+        """Add what the judges of a jury are worth on the labels of a dimension; do nothing for one judge or a cascade.
 
         Args:
             means: of people's labels of each item; None for n/a.
@@ -257,7 +257,7 @@ class _Join:
         self.dimensions[name] = measured.model_copy(update={"jury": figures})
 
     def _calibrated_levels(self) -> dict[str, bool]:
-        """Dimensions whose levels the recipe's calibration cuts, and whether labels fitted the cuts."""
+        """Return the dimensions whose levels the recipe's calibration cuts, each with whether the cuts were fitted to labels."""
         levels = self._calibration("judge").get("levels") or {}
         return {name: bool(cuts.get("labels")) for name, cuts in levels.items()}
 
@@ -267,12 +267,12 @@ class _Join:
         return calibration if isinstance(calibration, dict) else {}
 
     def _may_be_fitted(self, section: str, items: Iterable[Item]) -> bool:
-        """Whether the calibration was fitted to labels of one of these dialogues, or does not say to which."""
+        """Return whether the calibration was fitted to labels of one of these dialogues, or does not name its dialogues."""
         labelled = self._calibration(section).get("labelled")
         return not labelled or not {item.content_hash for item in items}.isdisjoint(labelled)
 
     def _leave_out_fitted(self, gold: Gold) -> None:
-        """Verdicts of dialogues that the calibration knows are too good; there is no fold that has them unseen."""
+        """Remove the verdicts of dialogues that the calibration was fitted to: it does too well on them."""
         labelled = set(self._calibration("judge").get("labelled") or ())
         for key in labelled & {*gold.good_votes, *gold.verdicts}:
             gold.verdicts.pop(key, None)
@@ -287,7 +287,7 @@ class _Join:
         judgments: Mapping[str, Judgment],
         metrics: Mapping[str, MetricsScore],
     ) -> list[Compared]:
-        """Labels with what the judge said of the same; what it could not score is counted."""
+        """Return labels beside the judge's levels of the same items; count those that it could not score."""
         items = []
         for item, label in labels.items():
             read = item_reading(item, judgments, metrics)
@@ -318,7 +318,7 @@ class _Join:
         )
 
     def _add_verdicts(self, gold: Gold, judgments: Mapping[str, Judgment]) -> None:
-        """Verdicts in the rubric's own four words."""
+        """Compare verdicts, given in the rubric's four words."""
         items = []
         for key, label in gold.verdicts.items():
             if key in judgments:
@@ -327,7 +327,7 @@ class _Join:
         self._measure("verdict", items, VERDICTS, scale=", ".join(VERDICTS), compared="verdicts")
 
     def _add_good(self, gold: Gold, judgments: Mapping[str, Judgment]) -> None:
-        """Whether a dialogue is good: by its verdict, against verdict or accept of people."""
+        """Compare whether a dialogue is good: by its verdict, and by people's `verdict` or `accept`."""
         items, decided, people = [], [], []
         for key, votes in gold.good_votes.items():
             if key not in judgments:
@@ -346,7 +346,7 @@ class _Join:
         self._correct("good dialogues", pool, decided, people)
 
     def _voted(self, key: str, votes: Votes, decision: bool, value: float, gold: Gold) -> Compared:
-        """An item of yes and no, which are levels 1 and 2."""
+        """Return an item of a yes-or-no question: no is level 1, yes is level 2."""
         return Compared(
             judge=1 + decision,
             value=value,
@@ -361,7 +361,7 @@ class _Join:
     # ---- weighted metrics
 
     def add_metrics(self, gold: Gold, metrics: Mapping[str, MetricsScore]) -> None:
-        """Each labelled metric on its own scale: 0-5, or fail and pass."""
+        """Compare each labelled metric on its own scale: 0-5, or fail and pass."""
         if not gold.metrics:
             return
         self.judges[StageName.METRICS] = one_judge(metrics.values(), "metrics")
@@ -385,7 +385,7 @@ class _Join:
     # ---- role adherence
 
     def add_adherence(self, gold: Gold) -> None:
-        """Whether turns keep their role, or dialogues where the judge was asked about them as a whole."""
+        """Compare whether turns keep their role; whole dialogues where the judge was asked about those."""
         if not gold.adherent_votes:
             return
         if StageName.ADHERENCE not in self._manifest.fingerprints:
@@ -421,7 +421,7 @@ class _Join:
     # ---- pairs
 
     def add_pairs(self, votes: Sequence[PairVote], unused: Unused) -> None:
-        """Which side of a pair the judge prefers, against the side that people call better."""
+        """Compare the side of a pair that the judge prefers with the side that people call better."""
         known = {
             pair.pair_id: pair
             for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
@@ -485,7 +485,7 @@ class _Join:
         decided: Sequence[tuple[bool, str]],
         people: Sequence[bool],
     ) -> None:
-        """The share of the whole run, corrected by the judge's errors on the labelled items."""
+        """Add a share of the whole run, corrected by the judge's errors on the labelled items."""
         if not decided:
             return
         yes = [held for held, is_yes in zip(decided, people, strict=True) if is_yes]
@@ -521,7 +521,7 @@ def _means(labels: Mapping[Item, Label]) -> Iterable[tuple[Item, float | None]]:
 
 
 def _opinion_key(item: Item, record: Judgment | MetricsScore | AdherenceScore) -> str:
-    """The name of an item's score in `JudgeOpinion.scores`."""
+    """Return the name of an item's score in `JudgeOpinion.scores`."""
     if isinstance(record, MetricsScore):
         return item.dimension.removeprefix(METRIC)
     if isinstance(record, AdherenceScore):
@@ -530,7 +530,7 @@ def _opinion_key(item: Item, record: Judgment | MetricsScore | AdherenceScore) -
 
 
 def _adherence_answer(record: AdherenceScore | None, turn: int | None) -> tuple[bool, float] | str:
-    """What the judge says of a turn, and its score; or why there is none."""
+    """Return the judge's answer about a turn and its score, or the reason why there is none."""
     if record is None:
         return "role adherence of the dialogue could not be scored"
     if record.conversation is not None:

@@ -1,7 +1,7 @@
-"""What agreement with people leaves on a run: warnings of conditions, and a mark beside what is exported.
+"""What a report of agreement adds to a run: warnings about conditions, and a file beside its exports.
 
-A dimension that is not for use still stands in every row; whoever filters by it, or trains on what was filtered by it,
-is to know.
+A dimension that is not for use still stands in every row, so whoever filters by it, or trains on the result, has to
+know.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from curate.selection.expressions import columns_of, parse
 from curate.selection.rules import filters, narrowed, questions
 
 MARKS = "agreement.json"
-"""Beside the trainers' folders."""
+"""File beside the trainers' folders."""
 _DIRECT: Final = frozenset({"verdict", "good"})
 
 
 def current_agreement(run: Path, fingerprints: Mapping[str, str]) -> Agreement | None:
-    """The run's report of agreement, where it is of rows with these fingerprints.
+    """Return the run's report of agreement if it is about rows with these fingerprints, else None.
 
     Raises:
         CurateError: the report is damaged.
@@ -34,7 +34,7 @@ def current_agreement(run: Path, fingerprints: Mapping[str, str]) -> Agreement |
 
 
 def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each condition that goes by a dimension that is not for use.
+    """Yield a sentence for each condition that uses a dimension that is not for use.
 
     Args:
         report: of the run.
@@ -54,7 +54,7 @@ def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterato
 
 
 def mark_warnings(recipe: Recipe, report: Agreement, table: pl.LazyFrame) -> Iterator[str]:
-    """A sentence for everything in a recipe that goes by a dimension that is not for use.
+    """Yield a sentence for each part of a recipe that uses a dimension that is not for use.
 
     Args:
         report: of the run.
@@ -75,7 +75,7 @@ def mark_warnings(recipe: Recipe, report: Agreement, table: pl.LazyFrame) -> Ite
 
 
 def pair_warning(report: Agreement) -> str | None:
-    """What to say of pairs that the judge's preference passed, where that is not for use."""
+    """Return the warning about pairs passed by the judge's preference, if that is not for use; else None."""
     why = report.not_for_use.get("preference")
     if why is None:
         return None
@@ -83,7 +83,7 @@ def pair_warning(report: Agreement) -> str | None:
 
 
 def write_marks(run: Path, report: Agreement | None) -> None:
-    """Write the mark beside the exports, where there are some; take away what an earlier report left."""
+    """Write `agreement.json` beside the exports, if there are any; remove that of an earlier report."""
     told = report and {
         "sentence": report.sentence,
         "made": report.made,

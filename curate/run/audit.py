@@ -1,7 +1,7 @@
-"""The audit of a run: its score table, judgments and pairs handed to the checks of `trust.audit`, no labels needed.
+"""`curate audit`: pass a run's score table, judgments and pairs to the checks of `trust.audit`; no labels needed.
 
-Where it is asked for, some dialogues are judged a second time by the run's own judge. Those replies lie in a log of
-their own (`trust/again.sqlite`), since the run's would only give the first ones back.
+On request some dialogues are judged a second time by the run's own judge. Those replies are kept in a store of their
+own (`trust/again.sqlite`), since the run's store would only return the first ones.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from curate.trust.audit.table_audit import (
 )
 
 LEAST_AGAIN = 20
-"""So many dialogues are judged again at least, where the run has them: fewer tell nothing."""
+"""Least number of dialogues to judge again, if the run has so many: fewer say nothing."""
 _NOT_ASKED = "not asked for (`--again 0.05` judges a twentieth of the dialogues a second time)"
 
 _PARTS: tuple[AuditPart, ...] = get_args(AuditPart)
 
 Progress = Callable[[int, int], None]
-"""Told how many dialogues were judged again, and how many will be."""
+"""Called with how many dialogues were judged again, and how many will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def audit_run(
     Args:
         run: the run folder.
         again: dialogues to judge a second time, as `plan_second_judging` gives them; None: no calls.
-        progress: see there.
+        progress: see `Progress`.
 
     Raises:
         UsageError: no run, or one without scores; the judge that would be asked again is another.
@@ -151,14 +151,14 @@ def plan_second_judging(run: Path, share: float) -> SecondJudging:
 
 
 def _distinct(run: Path) -> pl.DataFrame:
-    """The score table, the first of equal dialogues."""
+    """Return the score table with the first of equal dialogues only."""
     return read_scores(run).unique("content_hash", keep="first", maintain_order=True)
 
 
 def _judgments(
     run: Path, manifest: Manifest, distinct: pl.DataFrame
 ) -> Iterator[tuple[str, Judgment]]:
-    """Id and judgment of those of the dialogues whose scores count."""
+    """Yield id and judgment of each dialogue that has a verdict."""
     fingerprint = manifest.fingerprints.get(StageName.JUDGE)
     if fingerprint is None:
         return

@@ -1,8 +1,8 @@
-"""From a run's scores and people's labels to a judge's calibration.
+"""Fit a judge's calibration to a run's scores and people's labels.
 
-Fitting is `trust.levels`, `trust.p_good` and `trust.calibration_fit`; here scores and labels are brought together.
-Labels are a file of gold rows (`gold`), or stand in the data: of role adherence that of a dialogue's last
-assistant turn (the form of a benchmark), or a list with one for each assistant turn, in order.
+`trust.levels`, `trust.p_good` and `trust.calibration_fit` do the fitting; this module joins scores and labels.
+Labels are a file of gold rows (`gold`), or are in the data: for role adherence one label, about a dialogue's last
+assistant turn (as in a benchmark), or a list with one for each assistant turn, in order.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ _RECORD: TypeAdapter[AdherenceScore | Unscored] = TypeAdapter(AdherenceScore | U
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Where a dialogue says what its turns are.
+    """The label of a dialogue that says which of its turns keep their role.
 
     Attributes:
         field: name of the label.
-        adherent: its value for a turn that keeps its role; `true` and 1 are one always. Any other value
+        adherent: its value for a turn that keeps its role; `true` and 1 always mean that, too. Any other value
             is a violation, and null is no label.
     """
 
@@ -81,7 +81,7 @@ class Labels:
     adherent: str = "adherent"
 
     def of(self, dialogue: Dialogue, answers: int) -> list[bool | None]:
-        """For each of so many answers about a dialogue, whether it is labelled adherent; None without label.
+        """Return for each answer about a dialogue whether it is labelled adherent; None without a label.
 
         Raises:
             UsageError: a list of another length, or a value that is no label.
@@ -168,7 +168,7 @@ def calibrate_run(
 
 
 def labelled_dialogues(scores: Path, source: SourceConfig | None = None) -> Iterable[Dialogue]:
-    """The dialogues of a run with the labels of a source, or their own; of a file of scores the source's.
+    """Return the dialogues of a run, with the labels of a source if there is one; for a file of scores the source's.
 
     Raises:
         UsageError: not a run folder; a file of scores and no source.
@@ -189,13 +189,13 @@ def labelled_dialogues(scores: Path, source: SourceConfig | None = None) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What labels came to.
+    """A fitted calibration, and what became of the labels.
 
     Attributes:
-        calibration: what could be fitted.
-        rows: labels given.
-        unused: those of them that say nothing about this run, by reason.
-        not_fitted: what has labels and too few of them, and why; by dimension or `p_good`.
+        calibration: the parts that could be fitted.
+        rows: number of labels given.
+        unused: labels that could not be used for this run, by reason.
+        not_fitted: parts that have too few labels, with the reason; by dimension or `p_good`.
         assumed_scales: as in `trust.gold.Gold`.
     """
 
@@ -216,7 +216,7 @@ def calibrate_with_gold(
 ) -> Fitted:
     """Fit all that labels allow to the scores of a run: levels, `p_good`, role adherence, levels and weights of metrics.
 
-    Labels that were drawn to certify are not used, for what was fitted to them they could not certify any more.
+    Labels that were drawn to certify are not used: they could not certify what was fitted to them.
 
     Args:
         run: folder of a run; calibrated scores serve as well, since readings and digits are kept.
@@ -297,7 +297,7 @@ def calibrate_with_gold(
 
 
 def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) -> Calibration:
-    """Cut points that give the run's own readings the shares of levels a user expects, without labels.
+    """Return cut points that give the run's readings the shares of levels that a user expects; no labels needed.
 
     Args:
         run: folder of a run.
@@ -325,16 +325,16 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
 
 
 def labelled_in_data(scores: Path, source: SourceConfig | None, labels: Labels) -> tuple[str, ...]:
-    """The content hashes of the dialogues that carry a label; see `calibrate_run`."""
+    """Return the content hashes of the dialogues that have a label; see `calibrate_run`."""
     held = labelled_dialogues(scores, source)
     return tuple(sorted({d.content_hash for d in held if labels.field in d.labels}))
 
 
 def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str, ...]]:
-    """A calibration with what the file at `path` holds of the same judge and was not fitted now.
+    """Return a calibration with those parts of the file at `path` that are of the same judge and were not fitted now.
 
     Returns:
-        The whole, and the names of the parts that are kept: dimensions, `p_good`, `adherence`.
+        The merged calibration, and the names of the parts taken from the file: dimensions, `p_good`, `adherence`.
 
     Raises:
         UsageError: there is a file, and it is no calibration.
@@ -366,7 +366,7 @@ def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str
 def _merged_metrics(
     made: MetricCalibration | None, held: MetricCalibration
 ) -> tuple[MetricCalibration, list[str]]:
-    """Metrics as `merged`: what was fitted now, and of the same judge what was not."""
+    """Return the metrics of `merged`: those fitted now, and of the same judge those that were not."""
     if made is not None and made.identity != held.identity:
         return made, []
     levels = made.levels if made else {}
@@ -379,9 +379,9 @@ def _merged_metrics(
 
 
 def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
-    """The run's dialogues with the labels of those that say the same, or have the same id.
+    """Return the run's dialogues with the labels of those that have the same content or the same id.
 
-    By id, too, because a role that the recipe gave is part of what a dialogue says.
+    The id matters because a role that the recipe gave is part of the content.
     """
     by_hash: dict[str, Mapping[str, Any]] = {}
     by_id: dict[str, Mapping[str, Any]] = {}
@@ -421,7 +421,7 @@ def _fit_good(
     metrics: Mapping[str, MetricsScore],
     groups: Mapping[str, str],
 ) -> GoodModel:
-    """p_good of the labelled dialogues; role adherence and metrics are among its readings where a judge scored them in all."""
+    """Fit `p_good` to the labelled dialogues; role adherence and metrics are readings if all of these have them."""
     found = []
     for key, is_good in gold.good.items():
         if key in judgments:

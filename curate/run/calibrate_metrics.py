@@ -1,4 +1,4 @@
-"""From a run's weighted metrics and people's labels to levels of each metric and weights of all."""
+"""Fit levels of each weighted metric, and the weights of all, to people's labels."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ F = TypeVar("F")
 
 
 def metrics_of(run: Path) -> dict[str, MetricsScore]:
-    """The weighted metrics of a run by content hash; nothing of a run without them."""
+    """Return the weighted metrics of a run by content hash; empty for a run without them."""
     rows = rows_of(run, StageName.METRICS)
     return {key: row for key, row in rows or () if isinstance(row, MetricsScore)}
 
 
 def highest_levels(metrics: Mapping[str, MetricsScore]) -> dict[str, int]:
-    """By name the highest level of each metric that a run has."""
+    """Return the highest level of each metric of a run, by name."""
     return {
         metric.name: HIGHEST[metric.scale] for row in metrics.values() for metric in row.metrics
     }
 
 
 def fitted(name: str, fit: Callable[[], F], not_fitted: dict[str, str]) -> F | None:
-    """What a fit gives; None where the labels do not allow it, which `not_fitted` then says by the name."""
+    """Return the result of a fit; None if the labels do not allow it, and add the reason to `not_fitted`."""
     try:
         return fit()
     except UsageError as error:
@@ -50,13 +50,13 @@ def fit_metrics(
     groups: Mapping[str, str],
     not_fitted: dict[str, str],
 ) -> MetricCalibration | None:
-    """Levels of the labelled metrics, and weights where people say which dialogues are good.
+    """Fit levels of the labelled metrics, and weights if people say which dialogues are good.
 
     Args:
         gold: matched to the run.
         metrics: of the run, by content hash.
-        groups: by content hash, what is kept together.
-        not_fitted: what has labels and could not be fitted is added, with the reason.
+        groups: by content hash the group of a dialogue, which folds do not split.
+        not_fitted: gets each part that has labels and could not be fitted, with the reason.
 
     Returns:
         None where nothing could be fitted.

@@ -21,20 +21,20 @@ from curate.wording import plural
 def fit_cascade(
     run: Path, gold: Path | None = None, *, risk: float = 0.1, confidence: float = 0.9
 ) -> tuple[CascadeFit, Unused]:
-    """The doubt up to which a cascade's first judge may decide alone.
+    """Fit the doubt up to which a cascade's first judge may decide alone.
 
-    Without labels a dialogue is lost where the second judge gives it another verdict; with labels where people find
-    the first wrong about its being good, and the second right.
+    Without labels a dialogue is lost if the second judge gives it another verdict; with labels if, by people, the
+    first judge is wrong about whether it is good and the second is right.
 
     Args:
         run: of a cascade. Without a threshold both judges were asked about all of its dialogues; with one those of
             its check are used, which are drawn evenly.
         gold: labels of whole dialogues, `verdict` or `accept`, as `curate calibrate` reads them.
         risk: largest share of all dialogues that may be lost.
-        confidence: with which no more are.
+        confidence: that no larger share is lost.
 
     Returns:
-        The fit, and the rows of `gold` that gave nothing.
+        The fit, and the rows of `gold` that could not be used.
 
     Raises:
         UsageError: no run of a cascade, no labels of its dialogues, too few of them; shares that are none.
@@ -115,7 +115,7 @@ def _judged(run: Path, fingerprint: str) -> Iterator[Judgment]:
 
 
 def _tried(row: Judgment, truth: bool | None) -> Tried | None:
-    """A dialogue as the fit sees it; None where one of the judges has no verdict, so that it is escalated anyway."""
+    """Return a dialogue as the fit reads it; None if a judge has no verdict, since it is escalated anyway."""
     if len(row.opinions) < 2:
         return None
     first, second = row.opinions

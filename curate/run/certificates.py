@@ -1,7 +1,7 @@
-"""The certificates that a recipe names: held against the run's source and judges, and against the sets it makes.
+"""The certificates that a recipe names: compared with the run's source, its judges and the sets it makes.
 
-A certificate speaks of one set. Where source, judge or prompts differ it is refused before a model is asked; where
-the recipe's other conditions leave other members in the set, the run says that it holds for none of this.
+A certificate is about one set. If source, judge or prompts differ, the run is refused before any model call; if the
+recipe's other conditions leave other members in the set, the run says that nothing is promised of it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from curate.run.trust_reports import current_certificates, keep_trust_report, wr
 from curate.stages import Stage
 
 MARKS = "certificates.json"
-"""Beside the trainers' folders."""
+"""File beside the trainers' folders."""
 _AGAIN = "certify a run of this recipe: curate sample RUN, then curate certify RUN GOLD"
 
 
 def certificates(job: Job) -> Iterator[tuple[str, Certificate]]:
-    """The certificates of the recipe, by the key that names them."""
+    """Yield the certificates of the recipe, each with the key that names it."""
     recipe = job.recipe
     if recipe.select and recipe.select.certificate is not None:
         yield "select.certificate", recipe.select.certificate
@@ -34,7 +34,7 @@ def certificates(job: Job) -> Iterator[tuple[str, Certificate]]:
 
 
 def check_source(job: Job) -> None:
-    """Raise a UsageError where a certificate is of other dialogues than the run has read."""
+    """Raise a UsageError if a certificate is about other dialogues than the run has read."""
     for key, certificate in certificates(job):
         if (here := source_fingerprint(job.path)) != certificate.source:
             raise UsageError(
@@ -46,7 +46,7 @@ def check_source(job: Job) -> None:
 
 
 def check_stages(job: Job, stages: Iterable[Stage[Any]]) -> None:
-    """Raise a UsageError where a certificate goes by scores of another judge, or of other prompts, than these."""
+    """Raise a UsageError if a certificate is about scores of another judge, or of other prompts, than these."""
     bound = {
         stage.name: stage.calibrated.identity if stage.calibrated else stage.identity
         for stage in stages
@@ -55,7 +55,7 @@ def check_stages(job: Job, stages: Iterable[Stage[Any]]) -> None:
 
 
 def check_scores(job: Job) -> None:
-    """The same of the scores that the run has, wherever they came from; and of those that it should have."""
+    """Raise a UsageError if the run's scores are not those of a certificate, or are missing; wherever they came from."""
     held = {
         name: report.identity
         for name, report in job.log.stages.items()
@@ -84,7 +84,7 @@ def _check(job: Job, identities: Mapping[StageName, JudgeIdentity]) -> None:
 
 
 def settle_certificates(job: Job) -> None:
-    """Keep with the run what each certificate says of the set that came of it, or that it says nothing of this."""
+    """Write each certificate to the run folder; say in it if the set is not the one that it was issued for."""
     for key, certificate in certificates(job):
         name = PAIRS if certificate.kind is TrustKind.PAIR_CERTIFICATE else "select"
         here = job.log.sets.get(name)
@@ -109,7 +109,7 @@ def settle_certificates(job: Job) -> None:
 
 
 def write_certificate_marks(run: Path, fingerprints: Mapping[str, str]) -> None:
-    """Write beside the exports, where there are some, what was certified of the rows and sets that they are made of.
+    """Write `certificates.json` beside the exports, if there are any: the certificates of these rows and sets.
 
     Args:
         run: run folder.

@@ -1,8 +1,8 @@
-"""From labels and a run to a certificate: what is bad, which labels are of an honest draw, what they prove.
+"""`curate certify`: make a certificate about a set of a run from people's labels.
 
-The tests are `trust.guarantee`. Here labels meet the members of a set (`run.populations`), and the draw they are of
-(`run.sample`). A drawn member without a label counts as bad: why it was left out is not known. What fitted the
-judge's calibration certifies nothing: these members are set apart, and nothing is promised of them.
+The tests are in `trust.guarantee`. This module joins labels with the members of a set (`run.populations`) and with
+the draw that they are of (`run.sample`). A drawn member without a label counts as bad: why it was left out is not
+known. Members whose labels fitted the judge's calibration are set apart, and nothing is promised of them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ UNKNOWN_ORIGIN = "The labels are of unknown origin: this holds only if they were
 
 
 def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Question) -> Certificate:
-    """Say what labels prove of a set of a run.
+    """Return what labels prove about a set of a run.
 
     Args:
         run: run folder.
@@ -129,7 +129,7 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
 
 
 def _chosen_by(labels: DrawnLabels, hold_out: float) -> frozenset[str]:
-    """The labelled dialogues that prompts may have been chosen by: all that are neither held out nor drawn to certify."""
+    """Return the labelled dialogues that prompts may have been chosen by: those neither held out nor drawn to certify."""
     check_hold_out(hold_out)
     if not hold_out or (labels.draw is not None and labels.draw.purpose == "certify"):
         return frozenset()
@@ -146,7 +146,7 @@ def _default_set(question: Question, labels: DrawnLabels) -> str:
 
 
 def question_of(certificate: Certificate) -> Question:
-    """The question that a certificate answers."""
+    """Return the question that a certificate answers."""
     return Question(
         certificate.labels.rule,
         certificate.risk,
@@ -159,10 +159,9 @@ def question_of(certificate: Certificate) -> Question:
 
 
 def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) -> Certificate:
-    """Write a certificate into the run folder with the labels it rests on, its sentence into the manifest.
+    """Write a certificate and its labels into the run folder, its sentence into the manifest, and return it.
 
-    Of another question that was asked about the same kind of bad ones before, each with a chance to be wrong, the
-    certificate that is kept and given back says so.
+    Other questions about the same kind of bad ones, each with a chance of a wrong answer, lower its confidence.
     """
     asked, earlier = asked_question(certificate), read_questions(run)
     certificate = after_questions(certificate, other_questions(earlier, certificate))
@@ -208,7 +207,7 @@ def other_questions(questions: Iterable[Mapping[str, Any]], certificate: Certifi
 
 
 def after_questions(certificate: Certificate, others: int) -> Certificate:
-    """Return the certificate with what so many other questions leave of its confidence: of none, once it is even odds."""
+    """Return the certificate after so many other questions; it is not issued once its joint confidence is 0.5 or less."""
     asked = certificate.model_copy(update={"earlier_attempts": others})
     issued = certificate.issued and not _is_spent(asked)
     asked = asked.model_copy(update={"issued": issued})
@@ -224,7 +223,7 @@ def _is_spent(certificate: Certificate) -> bool:
 
 @dataclass(slots=True)
 class _Certifying:
-    """One question, asked of one set with its labels."""
+    """Answers one question about one set from its labels."""
 
     run: Path
     manifest: Manifest
@@ -236,7 +235,7 @@ class _Certifying:
     given: GivenLabels
 
     def certificate(self) -> Certificate:
-        """The answer."""
+        """Return the answer."""
         question = self.question
         bad = self.labels.bad
         if self.labels.draw is None and not all(unit in bad for unit in self.promised[UNIT]):
@@ -251,7 +250,7 @@ class _Certifying:
         return self._made(self.members, tally, missing, p <= question.error, p_value=p)
 
     def _tally(self, members: pl.DataFrame) -> tuple[Tally, int]:
-        """The labels of members, and how many of these were drawn and have none."""
+        """Return the labels of members, and the number of drawn members without a label."""
         bad = self.labels.bad
         if self.labels.drawn is None:
             labelled = [unit for unit in members[UNIT] if unit in bad]
@@ -411,7 +410,7 @@ class _Certifying:
         return certificate.model_copy(update={"sentence": sentence_of(certificate)})
 
     def _fingerprints(self, identities: Mapping[str, object]) -> dict[str, str]:
-        """Of the stages whose scores it goes by, and of the set, where it is one that the run made."""
+        """Return the fingerprints of the stages whose scores it uses, and of the set, if the run made it."""
         held = self.manifest.fingerprints
         names = [*identities, "select" if self.of == SFT else self.of]
         return {name: held[name] for name in names if name in held}
@@ -427,7 +426,7 @@ def _more_labels(question: Question, tally: Tally, size: int) -> int | None:
 
 
 def _rule(of: str, column: str | None, threshold: float | None) -> str:
-    """The condition that takes a certified set from its run."""
+    """Return the SQL condition that selects a certified set from its run."""
     parts = [] if of in (SFT, SCORED, "all", *PAIR_SETS) else [f"({of})"]
     if threshold is not None:
         parts.append(f"{column} >= {threshold!r}")
@@ -435,7 +434,7 @@ def _rule(of: str, column: str | None, threshold: float | None) -> str:
 
 
 def sentence_of(certificate: Certificate) -> str:
-    """A certificate, or that there is none, in plain words."""
+    """Return the sentence of a certificate, or why there is none."""
     held, labels = certificate.certified, certificate.labels
     bad = f"bad ({certificate.bad})"
     if certificate.kind is TrustKind.PAIR_CERTIFICATE and certificate.bad == REJECTED_PREFERRED:

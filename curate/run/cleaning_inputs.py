@@ -1,7 +1,7 @@
-"""What the cleaning of a selection needs from outside: the texts of eval sets, and an embedding model.
+"""Inputs of a selection's cleaning: the texts of eval sets, and an embedding model.
 
-Opened before any model is asked, so that a missing file or package costs nothing. Selection itself reads
-no files: what it compares with is handed to it here.
+They are opened before any model call, so that a missing file or package costs nothing. Selection itself reads
+no files: this module passes it what it compares with.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CleaningInputs:
 
     @property
     def warnings(self) -> list[str]:
-        """What of the eval sets cannot be found."""
+        """Return a warning for each eval set part that cannot be searched for."""
         return [warning for index in self.evals if (warning := index.warning) is not None]
 
     def open(self, read: Callable[[], Iterable[Dialogue]], folder: Path | None = None) -> Cleaner:
@@ -46,7 +46,7 @@ class CleaningInputs:
         return Cleaner(self.config, read, self.evals, folder, self.embed)
 
     def contaminations(self, dialogues: Iterable[Dialogue]) -> Iterator[str | None]:
-        """For each dialogue what it shares with an eval set, in words; None where it shares nothing."""
+        """Return for each dialogue what it shares with an eval set, in words; None if it shares nothing."""
         from curate.selection.dedup import TextBatch, batches
 
         for batch in batches(dialogues):
@@ -58,9 +58,9 @@ class CleaningInputs:
             yield from (found.get(place) for place in range(len(texts.dialogues)))
 
     def drop_contaminated(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
-        """Pairs, with those dropped (`contaminated`) of which a side, prompt included, shares text with an eval.
+        """Yield the pairs; drop (`contaminated`) those of which a side, prompt included, shares text with an eval set.
 
-        A chosen side need not stand in any dialogue, so each pair is looked at on its own.
+        A chosen side need not be part of any dialogue, so each pair is compared on its own.
         """
         from curate.selection.dedup import TextBatch
 
@@ -78,7 +78,7 @@ class CleaningInputs:
 
 
 def prepare_cleaning(config: SelectConfig) -> CleaningInputs | None:
-    """Read the eval sets and open the embedding model; None where the selection asks for none of this.
+    """Read the eval sets and open the embedding model; return None if the selection needs neither.
 
     Raises:
         UsageError: the extra `scorers` is not installed, or an eval set has no column of the name given.
@@ -104,7 +104,7 @@ def prepare_cleaning(config: SelectConfig) -> CleaningInputs | None:
 
 
 def eval_texts(config: EvalSet) -> Iterator[EvalText]:
-    """The texts of an eval set, one a row (or line of a .txt file), each named by its number.
+    """Yield the texts of an eval set, one a row (or line of a .txt file), each named by its number.
 
     Raises:
         UsageError, SourceError: as `prepare_cleaning`.
@@ -132,7 +132,7 @@ def eval_texts(config: EvalSet) -> Iterator[EvalText]:
 
 
 def _rows(config: EvalSet) -> Iterator[tuple[str, Any]]:
-    """Each row with its number, behind the file's name where there are several files."""
+    """Yield each row with its number, after the file's name if there are several files."""
     source = SourceConfig(
         path=config.path, config=config.config, split=config.split, revision=config.revision
     )
@@ -168,7 +168,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _at(row: Any, field: str) -> Any:
-    """A value by name, or by names joined with dots; None where there is none."""
+    """Return a value by its name, or by names joined with dots; None if there is none."""
     if not isinstance(row, Mapping):
         return None
     if field in row:
@@ -178,7 +178,7 @@ def _at(row: Any, field: str) -> Any:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All texts in a value, in order."""
+    """Yield all texts in a value, in order."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Two run folders held against each other: what was asked of whom, and what came of it."""
+"""Compare two run folders: their recipes and models, scores, sets and pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_A_RUN = ("name", "out", "resume")
 
 
 class RunChange(Frozen):
-    """A key whose value is another in the second run; null where a run does not have it."""
+    """A key whose value differs in the second run; null for a run that does not have it."""
 
     key: str
     before: Any = None
@@ -29,7 +29,7 @@ class RunChange(Frozen):
 
 
 class PairChange(Frozen):
-    """Which pairs of a kind the second run gained and lost, by pair id."""
+    """Pairs of a kind that the second run gained and lost, by pair id."""
 
     before: int
     after: int
@@ -38,7 +38,7 @@ class PairChange(Frozen):
 
 
 class RunDiff(Frozen):
-    """What is different in the second of two runs."""
+    """Differences of the second of two runs from the first."""
 
     first: str
     second: str
@@ -109,7 +109,7 @@ def diff_runs(first: Path, second: Path) -> RunDiff:
 
 
 def score_table_of(run: Path) -> pl.DataFrame:
-    """The score table of a run with the column `sets`, its verdicts as text.
+    """Return the score table of a run with the column `sets`, its verdicts as text.
 
     Raises:
         UsageError: the run has no scores yet.

@@ -1,7 +1,6 @@
-"""`curate diff --html`: two runs held against each other, as a page like that of a report.
+"""`curate diff --html`: the comparison of two runs as a page like that of a report.
 
-It holds the dialogues of both runs that came out differently: as the second run has them, and beside each what the
-first run made of it.
+It shows the dialogues whose results differ: as the second run has them, each beside the results of the first.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _ABOUT = {
 
 
 def write_diff_page(diff: RunDiff, out: Path, *, max_bytes: int = MAX_BYTES) -> WrittenReport:
-    """Write what is different between two runs as one HTML file.
+    """Write the differences between two runs as one HTML file.
 
     Args:
         diff: of the two runs, as `diff_runs` gives it.
@@ -107,7 +106,7 @@ class _Side:
 
 
 def _changed_rows(first: _Side, second: _Side) -> pl.DataFrame:
-    """A row a dialogue of both runs that is not the same in both, in the second run's order."""
+    """Yield a row for each dialogue of both runs whose results differ, in the second run's order."""
     order = second.table.select(id_2="id").with_row_index("place")
     both = matched_rows(first.table, second.table).both.join(order, on="id_2").sort("place")
     both = both.unique("id_2", keep="first", maintain_order=True)
@@ -163,7 +162,7 @@ def _shift_meanings(table: pl.DataFrame) -> dict[str, str]:
 def _bodies(
     first: _Side, second: _Side, ids: Mapping[str, str]
 ) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
-    """The dialogues with what both runs made of them.
+    """Yield the dialogues with the results of both runs.
 
     Args:
         first, second: the runs.
@@ -204,7 +203,7 @@ _OF_THE_DIALOGUE = frozenset({"messages", "turns", "role_definition", "scenario"
 
 
 def _decided(side: _Side) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
-    """The dialogues of a run, each with the sets that it is in and why it is not in the SFT set."""
+    """Return the dialogues of a run, each with its sets and the reasons why it is not in the SFT set."""
     decisions = read_decisions(side.run)
     kept = {"messages", "turns", "hash", "pairs", *_OF_THE_DIALOGUE, *map(str, SCORING)}
     for dialogue, body in dialogue_bodies(side.run, side.manifest, side.pairs):
@@ -216,7 +215,7 @@ def _decided(side: _Side) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
 
 
 def _told(diff: RunDiff) -> dict[str, Any]:
-    """The figures of the page; of ids no more than can be read, since its list has them."""
+    """Return the figures of the page; of ids only as many as can be read, since its list has all."""
     told = diff.model_dump(mode="json")
     table = told["dialogues"]
     del table["changed_verdicts"]

@@ -1,7 +1,7 @@
-"""People's labels of a run's dialogues or pairs: what they say is bad, which recorded draw they are of, and which of
-them are kept from fitting.
+"""People's labels of a run's dialogues or pairs: which members are bad, the recorded draw they are of, and which labels
+are kept from fitting.
 
-The rule of what is bad is `trust.bad_rule`'s; draws are `run.sample`'s. What cannot be used is counted by its reason.
+`trust.bad_rule` has the rule of what is bad, `run.sample` makes draws. Unused labels are counted by reason.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from curate.trust.gold import (
 from curate.wording import plural
 
 REJECTED_PREFERRED = "better = 'rejected'"
-"""What is bad of pairs where the user says nothing."""
+"""Default rule for pairs."""
 _KEPT_LABEL: TypeAdapter[tuple[str, str, dict[str, Any]]] = TypeAdapter(
     tuple[str, str, dict[str, Any]]
 )
 
 _REMARKS = frozenset({"note", "weakest_turn", "better", "chosen_text"})
-"""What a review file holds beside labels."""
+"""Dimensions of a review file that are no labels."""
 
 
 @dataclass(slots=True)
@@ -61,11 +61,11 @@ class DrawnLabels:
 
     Attributes:
         bad: whether a member is bad; members without an answer are missing.
-        rule: what is bad, in words.
-        draw: that they are of; None where their origin is not known.
+        rule: rule of what is bad, in words.
+        draw: the draw they are of; None if their origin is not known.
         drawn: `unit`, `stratum`, `order`, `drawn` of all that could have been drawn.
-        pairs: the members are pairs.
-        unused: rows that say nothing.
+        pairs: whether the members are pairs.
+        unused: rows that could not be used, by reason.
     """
 
     bad: Mapping[str, bool]
@@ -79,7 +79,7 @@ class DrawnLabels:
 def given_labels(
     run: Path, gold: Path | None, dimension: str | None = None, label: str = "label"
 ) -> GivenLabels:
-    """People's labels from a file, or those that the run's dialogues carry.
+    """Return people's labels from a file, or those that the run's dialogues have.
 
     Args:
         run: run folder.
@@ -134,7 +134,7 @@ def read_kept_labels(path: Path) -> GivenLabels:
 
 
 def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None) -> DrawnLabels:
-    """Say what is bad by people's labels.
+    """Return which members are bad by people's labels.
 
     Args:
         run: run folder.
@@ -162,7 +162,7 @@ def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None)
 def without_kept(
     run: Path, rows: Sequence[GoldRow], hold_out: float
 ) -> tuple[list[GoldRow], dict[str, tuple[str, int]]]:
-    """The rows to fit to, and of those kept for a certificate why: where the first is, and how many."""
+    """Return the rows to fit to, and by reason those kept for a certificate: the place of the first, and their number."""
     reserved: set[str] = set()
     for draw in read_draws(run):
         if draw.purpose == "certify" and not is_of_pairs(draw.of):
@@ -199,17 +199,17 @@ def check_hold_out(share: float) -> None:
 
 
 def is_held_out(content_hash: str, share: float) -> bool:
-    """Whether a dialogue is among the `share` that is kept for a certificate; the same dialogues each time."""
+    """Return whether a dialogue is among the `share` that is kept for a certificate; the same dialogues each time."""
     digest = hashlib.blake2b(f"hold out {content_hash}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
 
 _Placed = tuple[str, dict[str, Any]]
-"""A row, and where it stands."""
+"""The place of a row, and the row."""
 
 
 def _latest(rows: Sequence[_Placed]) -> list[_Placed]:
-    """Of a review file, whose answers have a time, the last answer to each question; of other rows all."""
+    """Return the last answer to each question of rows that have a time (a review file), and all other rows."""
     asked = ("id", "content", "pair_id", "turn", "dimension", "rater")
     held: dict[Any, _Placed] = {}
     for place, row in sorted(rows, key=lambda placed: str(placed[1].get("time") or "")):
@@ -218,7 +218,7 @@ def _latest(rows: Sequence[_Placed]) -> list[_Placed]:
 
 
 def one_a_group(labels: DrawnLabels, members: pl.DataFrame) -> DrawnLabels:
-    """Of each group one label: whoever labels what is at hand labels neighbours, which resemble each other."""
+    """Return the labels with one of each group: labels that were not drawn are often of neighbours, which resemble each other."""
     held = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
     # the least hash of each group, which says nothing of its label
     first = held.sort(UNIT).unique(pl.coalesce("group", UNIT), keep="first")[UNIT]
@@ -230,7 +230,7 @@ def one_a_group(labels: DrawnLabels, members: pl.DataFrame) -> DrawnLabels:
 def _dialogue_answers(
     run: Path, origin: str, rows: Sequence[_Placed]
 ) -> tuple[list[Answer], Unused]:
-    """What rows say of dialogues, by content hash; a row without a dimension says what `human` is."""
+    """Return the answers about dialogues, by content hash; a row without a dimension answers `human`."""
     columns = {name for _, row in rows for name in row}
     if not columns & {"id", "dialogue_id", "content", "content_hash"} or "value" not in columns:
         raise UsageError(
@@ -260,7 +260,7 @@ def _dialogue_answers(
 
 
 def _pair_answers(run: Path, origin: str, rows: Sequence[_Placed]) -> tuple[list[Answer], Unused]:
-    """What rows say of pairs, by id: chosen or rejected, of a draw's file a or b, or tie."""
+    """Return the answers about pairs, by id: chosen or rejected, in a draw's file a or b, or tie."""
     columns = {name for _, row in rows for name in row}
     if not columns >= {"pair_id", BETTER}:
         raise UsageError(
@@ -293,7 +293,7 @@ def _units_of(run: Path, of: str) -> list[str]:
 
 
 def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answer]:
-    """Answers about a and b as answers about chosen and rejected."""
+    """Yield answers about a and b as answers about chosen and rejected."""
     swapped = dict(drawn.select(UNIT, "swapped").iter_rows())
     sides = {"a": ("chosen", "rejected"), "b": ("rejected", "chosen")}
     for answer in answers:
@@ -317,7 +317,7 @@ def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:
 def _origin(
     run: Path, rows: Sequence[Mapping[str, Any]], labelled: set[str], pairs: bool
 ) -> tuple[Draw | None, pl.DataFrame | None]:
-    """The recorded draw that the labels are of: the one the file names, else the newest that holds them all."""
+    """Return the recorded draw of the labels: the one that the file names, else the newest that has them all."""
     draws = [draw for draw in read_draws(run) if is_of_pairs(draw.of) == pairs]
     named = {str(row["draw"]).strip() for row in rows if row.get("draw")}
     if len(named) > 1:

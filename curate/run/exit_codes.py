@@ -1,4 +1,4 @@
-"""What commands exit with, a run above all."""
+"""Exit codes of the commands."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ INTERRUPTED: Final = 130
 
 
 def of_run(status: str) -> int:
-    """The code of a run by its manifest's status."""
+    """Return the exit code of a run by its manifest's status."""
     return {"done": DONE, "unscored": OVER_UNSCORED}.get(status, FAILED)

@@ -1,7 +1,7 @@
-"""What of a run is exported where: trainers, train and validation, and the turns that rejected dialogues still have.
+"""Export a run: for each trainer the train and validation sides, with the good turns of rejected dialogues.
 
-The export room is given dialogues, pairs and turns; which they are follows from the score table, the decisions
-and the judges' rows, and is put together here. Nothing asks a model.
+The export room gets dialogues, pairs and turns; this module takes them from the score table, the decisions and the
+judges' rows. No model calls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from curate.storage.stage_rows import StageRows
 from curate.storage.whole_files import atomic_file
 
 JUDGMENTS = "judgments.jsonl"
-"""Of the kind `judgments`; it stands beside the trainers' folders."""
+"""File of the kind `judgments`, beside the trainers' folders."""
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def export_run(
     scores: Scores,
     reviews: Reviews,
 ) -> dict[str, dict[str, int]]:
-    """Write every trainer's folder: train into it, and where there is a split, validation into one within it.
+    """Write every trainer's folder: train into it, and if there is a split, validation into a folder within it.
 
     Args:
         run: the run folder, its pairs written.
@@ -102,7 +102,7 @@ def export_run(
 
 
 def _write_judgments(run: Path, judgments: StageRows[Judgment | Unscored]) -> dict[str, int]:
-    """Every judgment in the judge card's form, a line a dialogue; of one without scores the reason."""
+    """Write each dialogue's judgment in the judge card's form, or the reason why it has none, a line each; return the counts."""
     index = read_index(run, "id", "content_hash")
     counts = ExportCounts({"judgments": 0}, {"judgments": Counter()})
     with atomic_file(run / "export" / JUDGMENTS) as out:
@@ -152,17 +152,17 @@ class _Turns:
         return matching(narrowed(table, {place: where}), where, place)
 
     def _first(self, admitted: pl.Series) -> pl.Series:
-        """Of equal dialogues the first that is admitted: the others would repeat its rows."""
+        """Keep the first admitted of equal dialogues: the others would repeat its rows."""
         both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
         return pl.DataFrame({"hash": self.hashes, "admitted": admitted}).select(both).to_series()
 
     def mixed(self, part: ExportPart) -> Iterator[MixedDialogue]:
-        """Dialogues on this side to train on in part."""
+        """Yield the dialogues on this side to train on in part."""
         if self.to_salvage is not None and self.config.salvage is not None:
             yield from self._made(self.to_salvage, part, mixed_dialogue, self.config.salvage)
 
     def labelled(self, part: ExportPart) -> Iterator[LabelledTurns]:
-        """Dialogues on this side with good and bad turns."""
+        """Yield the dialogues on this side with good and bad turns."""
         if self.to_label is not None and self.config.kto_turns is not None:
             yield from self._made(self.to_label, part, labelled_turns, self.config.kto_turns)
 
@@ -184,7 +184,7 @@ class _Turns:
     def _rows(
         self, rows: StageRows[T | Unscored] | None, stage: StageName, wanted: pl.Series
     ) -> Iterator[T | Unscored | None]:
-        """Of each wanted dialogue its row; None where the stage is not part of the run."""
+        """Yield the row of each wanted dialogue; None if the stage is not part of the run."""
         if rows is None:
             yield from (None for _ in range(int(wanted.sum())))
             return
@@ -195,5 +195,5 @@ class _Turns:
 
 
 def _has_reason(decided: pl.DataFrame, codes: Iterable[str]) -> pl.Series:
-    """For each dialogue whether one of these is among its reasons."""
+    """Return for each dialogue whether one of these codes is among its reasons."""
     return decided["reasons"].list.eval(pl.element().is_in(list(codes))).list.any()

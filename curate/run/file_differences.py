@@ -1,4 +1,4 @@
-"""Two versions of a file of a run, or of a stage's rows, held against each other: which rows differ, and in what."""
+"""Compare two versions of a file of a run, or of a stage's rows: which rows differ, and in which fields."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _IDS = ("pair_id", "dialogue_id", "id")
 
 
 class Difference(Frozen):
-    """What is not as it should be in one place of a run."""
+    """A difference in one place of a run."""
 
     place: str = Field(description="File below the run folder, stage, or key of the manifest.")
-    problem: str = Field(description="What is wrong, in words.")
-    rows: int = Field(0, description="How many rows it is true of; 0 where no rows are meant.")
+    problem: str = Field(description="The problem, in words.")
+    rows: int = Field(0, description="Number of rows with this problem; 0 if it is not about rows.")
     units: tuple[str, ...] = Field(
         (), description="Ids of the first of them, or their numbers as `row 3`."
     )
-    fields: tuple[str, ...] = Field((), description="What differs in them.")
+    fields: tuple[str, ...] = Field((), description="Fields that differ in them.")
 
 
 class RowDifferences:
@@ -51,7 +51,7 @@ class RowDifferences:
             self._fields |= dict.fromkeys(islice(fields, _NAMED))
 
     def differences(self) -> Iterator[Difference]:
-        """What was counted, if anything."""
+        """Yield what was counted, if anything."""
         if self._rows:
             yield Difference(
                 place=self._place,
@@ -63,12 +63,12 @@ class RowDifferences:
 
 
 def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]:
-    """What a file says otherwise than the same file as it was made again; nothing where both say the same.
+    """Yield the differences between a file and the same file made again.
 
     Args:
-        kept: the file as it lies in the run; JSON, JSONL and Parquet are compared by what they hold.
-        made: as it comes out now.
-        place: the file's name in what is told.
+        kept: the file in the run; JSON, JSONL and Parquet are compared by content.
+        made: the file made again.
+        place: the file's name in the differences.
 
     Raises:
         CurateError: one of them is damaged, so that it cannot be read.
@@ -94,14 +94,14 @@ def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]
 
 
 def value_difference(kept: Any, made: Any, place: str) -> Difference:
-    """Two JSON values that are not the same."""
+    """Return the difference of two JSON values that are not equal."""
     fields = tuple(different_fields(kept, made))
     problem = "differs from what the kept replies give"
     return Difference(place=place, problem=problem, fields=fields[:_NAMED])
 
 
 def different_fields(kept: Any, made: Any) -> Iterator[str]:
-    """The dotted keys that two JSON values say differently."""
+    """Yield the dotted keys in which two JSON values differ."""
     if isinstance(kept, Mapping) and isinstance(made, Mapping):
         yield from changed_keys(kept, made)
     elif kept is None:

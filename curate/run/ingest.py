@@ -1,10 +1,10 @@
-"""Reading sources into `dialogues.jsonl` and `quarantine.jsonl`, with every row accounted for.
+"""Read sources into `dialogues.jsonl` and `quarantine.jsonl`, with every row accounted for.
 
-A run starts with it, and `curate ingest` is nothing else.
+A run starts with this, and `curate ingest` does nothing else.
 
-`dialogues.parquet` is the index of `dialogues.jsonl`: one row a dialogue, in the same order, with what the
-score table says of it before any model call, and its place. What needs no more than an id, a content hash or
-a group reads that, and parses no dialogue.
+`dialogues.parquet` is the index of `dialogues.jsonl`: one row a dialogue, in the same order, with those columns of
+the score table that need no model call, and the place of its line. Code that needs no more than an id, a content hash
+or a group reads the index, and parses no dialogue.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from curate.storage.whole_files import damaged, file_hash
 DIALOGUES = "dialogues.jsonl"
 QUARANTINE = "quarantine.jsonl"
 NOT_SAMPLED = "not_sampled.jsonl"
-"""Which dialogues a source with a `weight` did not give."""
+"""Dialogues that were left out of a source with a `weight`."""
 FILES = (DIALOGUES, QUARANTINE, NOT_SAMPLED)
 INDEX = "dialogues.parquet"
 OFFSET = "offset"
-"""Column of the index: where the dialogue's line begins, in bytes."""
+"""Column of the index: byte at which the dialogue's line begins."""
 _EXAMPLES = 3
 _NO_FILE_NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """One source after it was read."""
+    """A source, and what reading it came to."""
 
     source: Source
     tally: RowCounts
 
     def as_dict(self) -> dict[str, Any]:
-        """What a manifest and `--json` say: path, shape, confidence, row counts, reasons, files not read."""
+        """Return the source's entry in a manifest and in `--json`: path, shape, confidence, row counts, reasons, files not read."""
         config, found, tally = self.source.config, self.source.detection, self.tally
         described: dict[str, Any] = {
             "path": config.path if isinstance(config.path, str) else list(config.path),
@@ -127,8 +127,8 @@ def read_sources(
         scenario: scenario of dialogues that carry none.
         role_from: `recipe` puts `role` before what the data says.
         mix_seed: of the sample drawn from sources that have a weight.
-        progress: told the dialogues read so far.
-        see: shown each dialogue as it is written.
+        progress: called with the number of dialogues read so far.
+        see: called with each dialogue as it is written.
 
     Raises:
         UsageError, SourceError: no row of a source could be read; its quarantine is written.
@@ -169,7 +169,7 @@ def _dialogues(
     put_aside: Callable[[QuarantinedRow], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[tuple[int, Dialogue]]:
-    """All dialogues of the sources, each with its source's number; tallies are counted as rows are read."""
+    """Yield all dialogues of the sources, each with its source's number; count tallies as rows are read."""
     taken: set[str] = set()
     made = 0
     for number, report in enumerate(reports):
@@ -193,14 +193,14 @@ def mixed(
     file: Path,
     leave_out: Callable[[Dialogue], None] = lambda _: None,
 ) -> Iterator[Dialogue]:
-    """The dialogues that are in the mixture by the sources' weights; all of them where no weights bind.
+    """Yield the dialogues of the mixture by the sources' weights; all of them if there are no weights.
 
     Args:
         read: dialogues, each with its source's number.
-        reports: of the sources; what is not sampled is moved in their tallies.
+        reports: of the sources; their tallies count dialogues that are left out.
         seed: of the sample.
         file: where dialogues wait until all are read.
-        leave_out: told each dialogue that is not in the mixture.
+        leave_out: called with each dialogue that is not in the mixture.
     """
     weights = [report.source.config.weight for report in reports]
     if not is_mixed(weights):
@@ -226,7 +226,7 @@ def sample_sources(
     role_from: RoleFrom = "data",
     mix_seed: int = 0,
 ) -> list[SourceReport]:
-    """Read sources as `read_sources` does and keep nothing: `see` is shown each dialogue of the run."""
+    """Read sources as `read_sources` does without writing anything: `see` is called with each dialogue."""
     reports = [SourceReport(source, RowCounts()) for source in sources]
     with TemporaryDirectory() as folder:
         read = _dialogues(reports, role, scenario, role_from)
@@ -238,7 +238,7 @@ def sample_sources(
 
 
 def _named(dialogue: Dialogue) -> bytes:
-    """A line that says which dialogue was not sampled."""
+    """Return the line about a dialogue that was not sampled."""
     lineage = dialogue.lineage
     return orjson.dumps(
         {
@@ -261,7 +261,7 @@ def _renamed(dialogue: Dialogue, source: str, taken: set[str]) -> Dialogue:
 
 
 class DialogueFile:
-    """`dialogues.jsonl` and its index in the making; a context manager."""
+    """Writes `dialogues.jsonl` and its index; a context manager."""
 
     def __init__(self, lines: Path, index: Path) -> None:
         self._lines = LineFile(lines)
@@ -297,7 +297,7 @@ class DialogueFile:
 
 
 def read_index(folder: Path, *columns: str) -> pl.DataFrame:
-    """Columns of the index of the folder's dialogues: the facts of the score table, and `offset`.
+    """Return columns of the index of the folder's dialogues: the facts of the score table, and `offset`.
 
     Raises:
         CurateError: it is damaged.
@@ -307,11 +307,11 @@ def read_index(folder: Path, *columns: str) -> pl.DataFrame:
 
 
 def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
-    """The dialogues that `read_sources` wrote, one at a time.
+    """Yield the dialogues that `read_sources` wrote, one at a time.
 
     Args:
-        folder: where they lie.
-        wanted: for each of them whether it is wanted; the others are not parsed. None: all.
+        folder: folder of the dialogues.
+        wanted: for each dialogue whether to yield it; the others are not parsed. None: all.
 
     Raises:
         CurateError: a line is damaged, or there are fewer than the index has.
@@ -328,7 +328,7 @@ def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Di
 
 
 def dialogue_lines(folder: Path) -> Iterator[bytes]:
-    """The lines of the folder's dialogues, as many as its index has.
+    """Yield the lines of the folder's dialogues, as many as its index has.
 
     Raises:
         CurateError: there are more or fewer.
@@ -344,7 +344,7 @@ def dialogue_lines(folder: Path) -> Iterator[bytes]:
 
 
 def read_dialogues_at(folder: Path, offsets: pl.Series) -> Iterator[Dialogue]:
-    """The dialogues whose lines begin at `offsets` (of the index), in that order."""
+    """Yield the dialogues whose lines begin at `offsets` (of the index), in that order."""
     with (folder / DIALOGUES).open("rb") as lines:
         for offset in offsets:
             lines.seek(offset)
@@ -353,14 +353,14 @@ def read_dialogues_at(folder: Path, offsets: pl.Series) -> Iterator[Dialogue]:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What `curate ingest` found."""
+    """The result of `curate ingest`."""
 
     report: SourceReport
     example: Dialogue | None
     quarantine_examples: tuple[QuarantinedRow, ...]
     folder: Path
     accepted: Path | None = None
-    """The recipe that was written with the mapping that was proposed."""
+    """The recipe that was written with the proposed mapping."""
 
 
 def ingest_source(
@@ -427,7 +427,7 @@ def ingest_source(
 def _asked_source(
     path: str | None, shape: str, recipe: Path | None, limit: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the command line and the recipe say of the source, and the recipe's role and scenario."""
+    """Return the source's settings from command line and recipe, and the recipe's role and scenario."""
     if path is None and recipe is None:
         raise UsageError(
             "there is nothing to ingest",
@@ -466,7 +466,7 @@ def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None
 
 
 def recipe_name(config: SourceConfig) -> str:
-    """The name of a recipe's file, after its source."""
+    """Return the name of a recipe's file, after its source."""
     return _NO_FILE_NAME.sub("-", config.source_name) + ".yaml"
 
 
@@ -487,7 +487,7 @@ def new_recipe(path: Path) -> Path:
 
 
 def source_yaml(settings: Mapping[str, Any], proposal: Proposal) -> str:
-    """The `source` of a recipe with the proposed mapping."""
+    """Return the `source` of a recipe with the proposed mapping."""
     lines = mapping_yaml({**settings}).splitlines()
     return "\n".join(
         ["source:", *(f"  {line}" for line in lines), "  mapping:"]

@@ -1,7 +1,7 @@
-"""The checks of a run's rubric judge: its rows beside the dialogues, once they are all there.
+"""Check a run's rubric judge, once all of its rows are there.
 
-`trust` knows no files; dialogues and rows are handed to it here. What comes out stands in the manifest
-(`judge_checks`), from where summary, `show` and dataset card take it.
+`trust` reads no files; this module passes it dialogues and rows. The result is `judge_checks` of the manifest, which
+summary, `show` and dataset card print.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from curate.trust.failure_modes import FailureModes
 from curate.trust.judge_checks import JudgeTally
 
 _SCENARIOS = 100
-"""So many different scenarios are enough to give each dialogue another one's."""
+"""Number of different scenarios that is enough to give each dialogue another one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ async def judge_swapped(job: Job, stage: Stage[Judged], runner: Runner) -> Swapp
 
 
 def _swapped_sample(job: Job, size: int) -> tuple[dict[str, Dialogue], str]:
-    """Content hash to the dialogue with another's scenario; the same sample whenever the data is the same."""
+    """Return by content hash each sampled dialogue with another's scenario; the same sample whenever the data is the same."""
     scenarios: dict[str, None] = {}
 
     def with_scenario(dialogue: Dialogue) -> bool:

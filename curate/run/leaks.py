@@ -1,10 +1,10 @@
-"""Pairs of the validation side that the training pairs already hold.
+"""Drop pairs of the validation side that are also among the training pairs.
 
 A split keeps dialogues apart; what a policy wrote and where a pair was cut is known only later. So the accepted
 pairs are compared once more as they are to be exported: their prompts, and each prompt with either of its sides.
-A pair held out that equals or nearly equals one of the others in any of these is dropped as `split_leak`.
+A held-out pair that equals or nearly equals one of the others in any of these is dropped as `split_leak`.
 
-This module is imported where it is needed, since numpy and rensa take their time.
+This module is imported where it is needed, since numpy and rensa are slow to import.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def find_leaks(
     near: NearConfig,
     folder: Path | None = None,
 ) -> dict[str, str]:
-    """The pairs that are held out and are near one that is not, however long the chain between them.
+    """Find the held-out pairs that are near one that is not, directly or through a chain of near pairs.
 
     Args:
         read: the accepted pairs in the same order each time; called three times.
@@ -79,7 +79,7 @@ def find_leaks(
 
 
 def drop_leaks(run: Path, held_out: Collection[str], near: NearConfig) -> PairCounts | None:
-    """Drop the leaks among the pairs that a run has written; `write_pairs`' counts anew, None without leaks.
+    """Drop the leaks among the pairs that a run has written; return the new counts of `write_pairs`, None without leaks.
 
     Args:
         run: the run folder.

@@ -1,8 +1,8 @@
-"""The natural pairs of a run: found in its dialogues, looked at without a model, verified where asked for.
+"""The natural pairs of a run: found in its dialogues, checked without a model, and verified by a judge on request.
 
-Where a judge is to verify them they are found once, before it is asked, and kept as rows: those that pass without a
-model each with the dialogue that the judge is shown. What it says of one is a row of the stage `natural`, by
-`pair_id`; so a changed rule of finding or a changed eval set asks nothing for pairs that were verified before.
+If a judge is to verify them, they are found once, before any call, and kept in a file: those that pass without a model
+each with the dialogue that the judge is shown. A verification is a row of the stage `natural`, by `pair_id`; so after
+a change of the search or of an eval set, pairs that were verified before need no calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILE = f"{StageName.NATURAL}/candidates.jsonl"
 def find_natural(
     run: Path, config: NaturalConfig, cleaning: CleaningInputs | None
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
-    """Every natural pair of a run's dialogues, passed or dropped without a model, with its dialogue.
+    """Yield every natural pair of a run's dialogues, passed or dropped without a model, with its dialogue.
 
     Args:
         run: the run folder, its dialogues read.
@@ -47,7 +47,7 @@ def find_natural(
 
 
 def natural_keys(run: Path, config: NaturalConfig, cleaning: CleaningInputs | None) -> pl.Series:
-    """The ids of the pairs that a judge is to verify, in order."""
+    """Return the ids of the pairs that a judge is to verify, in order."""
     keys = KeyLog()
     for pair, _ in find_natural(run, config, cleaning):
         if pair.drop_reason is None:
@@ -56,7 +56,7 @@ def natural_keys(run: Path, config: NaturalConfig, cleaning: CleaningInputs | No
 
 
 class _Candidate(Frozen):
-    """A natural pair, and of one that a judge may be asked about the dialogue, without its messages."""
+    """A natural pair; if a judge is to verify it, with its dialogue without messages."""
 
     pair: PreferencePair
     dialogue: Dialogue | None
@@ -64,7 +64,7 @@ class _Candidate(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class NaturalRows:
-    """The natural pairs of a run as they were found.
+    """The natural pairs of a run that are to be verified, in a file of the run folder.
 
     Attributes:
         run: the run folder.
@@ -78,7 +78,7 @@ class NaturalRows:
     def found(
         cls, run: Path, config: NaturalConfig, cleaning: CleaningInputs | None
     ) -> NaturalRows:
-        """Find them, see `find_natural`, and keep them in the run folder."""
+        """Find the pairs (`find_natural`), and write them to the run folder."""
         keys = KeyLog()
         with atomic_file(run / _FILE) as out:
             for pair, dialogue in find_natural(run, config, cleaning):
@@ -94,7 +94,7 @@ class NaturalRows:
         return cls(run, keys.column())
 
     def items(self, done: Container[str], again: Container[str]) -> Iterator[WorkItem]:
-        """The pairs that are owed: those not in `done`; of `again` no kept reply is used."""
+        """Yield the pairs that are not in `done`; for those in `again` no kept reply is used."""
         for candidate in self._read():
             pair, dialogue = candidate.pair, candidate.dialogue
             if dialogue is not None and pair.pair_id not in done:
@@ -102,7 +102,7 @@ class NaturalRows:
                 yield WorkItem(prompt, pair=pair, again=pair.pair_id in again)
 
     def pairs(self, verified: StageRows[PreferencePair]) -> Iterator[PreferencePair]:
-        """Every record, those that passed as the judge left them.
+        """Yield every pair, those that passed as the judge left them.
 
         Args:
             verified: the rows of `keys`, in their order.

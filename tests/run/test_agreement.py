@@ -302,7 +302,7 @@ def test_labels_by_content_and_with_a_language_of_their_own(run: Path, tmp_path:
             (),
             "--scale coherence=WORST,...,BEST",
         ),
-        ([{"id": "chat-1", "dimension": "coherence", "value": "n/a"}], (), "no label can be held"),
+        ([{"id": "chat-1", "dimension": "coherence", "value": "n/a"}], (), "no label can be compared"),
         ([{"id": "chat-1", "dimension": "coherence", "value": 3}], ("--scale", "5-1"), "not a scale"),
         ([{"id": "chat-1", "dimension": "coherence", "value": 3}], ("--raters", "cats"), "experts"),
         ([{"pair_id": "p", "better": "chosen"}], (), "no pair of the run has that id"),
