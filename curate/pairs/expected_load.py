@@ -27,6 +27,9 @@ from curate.pairs.verification import (
 )
 from curate.records import Judgment, PairCheck, RubricScores
 
+EXTRA_WORD = "indeed"
+"""A plain word: no detail in it that the judge would be asked about."""
+
 
 async def ask_as_a_fork(
     dialogue: Dialogue, judgment: Judgment, asks: ForkAsks, config: ForkConfig
@@ -112,6 +115,11 @@ async def ask_as_a_verification(sides: Sides, asks: JudgeAsks, config: VerifyCon
     await compare_orders(sides, PairCheck(), asks, config)
     await check_specifics(sides, PairCheck(), asks, config)
     await check_role_and_facts(sides, PairCheck(), asks, config)
+
+
+def one_word_longer(message: Message) -> Message:
+    """Return a side that differs from the message by `EXTRA_WORD`, as a verified pair's better side would."""
+    return message.model_copy(update={"content": f"{message.content} {EXTRA_WORD}"})
 
 
 def with_a_bad_turn(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:

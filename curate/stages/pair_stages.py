@@ -24,7 +24,12 @@ from curate.judging.factuality import FactualityConfig, claims_of_turn
 from curate.judging.factuality import prompt_version as factuality_prompts
 from curate.judging.turn_rescoring import describe_issue, score_turn
 from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
-from curate.pairs.expected_load import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
+from curate.pairs.expected_load import (
+    ask_as_a_fork,
+    ask_as_a_verification,
+    one_word_longer,
+    with_a_bad_turn,
+)
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.judge_functions import ForkAsks, JudgeAsks, joint_asks
 from curate.pairs.natural import verify_natural
@@ -205,8 +210,7 @@ def natural_stage(
         if turn is None or place is None or verification is None:
             return []
         rejected = dialogue.messages[place]
-        # One plain word more: the sides must differ, and the word must give no detail to ask about.
-        chosen = rejected.model_copy(update={"content": f"{rejected.content} indeed"})
+        chosen = one_word_longer(rejected)
         prompt = with_messages(dialogue, dialogue.messages[:place])
         calls: list[Expected] = []
         roles = judge_roles(len(several), is_cascade=False)

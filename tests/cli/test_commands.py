@@ -283,7 +283,7 @@ def test_continuous_adherence_falls_back_loudly(data: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (lambda: {"text": "Well", "first_token": [("Well", -0.001), ("4", -8.0)]}, "mostly low_coverage: the model begins its replies"),
+        (lambda: {"text": "Well", "first_token": [("Well", -0.001), ("4", -8.0)]}, "mostly low_coverage: the model does not begin its replies with a label"),
         (lambda: web.Response(status=400), "next: the same command with --retry unscored"),
     ],
 )  # fmt: skip

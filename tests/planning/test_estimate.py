@@ -24,7 +24,7 @@ from curate.engines.stand_in import Expected, StandIn, likely_instance, plain_te
 from curate.engines.tokens import PromptTokens
 from curate.errors import EngineError, UsageError
 from curate.pairs.config import ForkConfig
-from curate.pairs.expected_load import with_a_bad_turn
+from curate.pairs.expected_load import EXTRA_WORD, one_word_longer, with_a_bad_turn
 from curate.planning.estimate import AssumedShare, Reservoir, estimate
 from curate.planning.estimate_beside_actual import compare
 from curate.planning.metering import Meter, TokenCounter, token_counter
@@ -196,7 +196,7 @@ class Agreeing:
     def label(self, step: str, request: Request) -> str:
         text = plain_text(request)
         if step == "compare":
-            is_new = ["word word" in side or "granted" in side for side in candidates_of(request)]
+            is_new = ["word word" in side or EXTRA_WORD in side for side in candidates_of(request)]
             loses = self.config and self.config.early_stop and self.revised not in text
             return "A" if is_new[0] != bool(loses) else "B"
         options = {said: name for name, said in re.findall(r"(?m)^([A-Z]) = (.+)$", text)}
@@ -210,7 +210,7 @@ class Agreeing:
     def is_better(self, request: Request) -> bool:
         """Whether the dialogue that is shown ends with a made-up better side, or it is asked about another turn."""
         text = plain_text(request)
-        is_fine = "word word" in text or "granted" in text
+        is_fine = "word word" in text or EXTRA_WORD in text
         is_first = "turn 1" in text.partition("</dialogue>")[2]
         return is_fine or (is_first and request.purpose.endswith(".turns"))
 
@@ -307,7 +307,7 @@ def test_verifying_a_natural_pair_asks_what_is_expected(mode: str) -> None:
         basis="label",
         turn=3,
         prompt=prompt.messages,
-        chosen=last.model_copy(update={"content": f"{last.content} granted"}),
+        chosen=one_word_longer(last),
         rejected=last,
     )
     verified = asyncio.run(natural.run(WorkItem(prompt, pair=pair), Asks.of(engine.complete)))

@@ -605,7 +605,7 @@ def test_a_certificate_of_the_set_itself_leaves_it_as_it_was() -> None:
 
 
 def test_a_certificate_must_be_of_dialogues_and_its_condition_must_be_sql() -> None:
-    with pytest.raises(UsageError, match=r"of pairs[\s\S]*fork\.certificate"):
+    with pytest.raises(UsageError, match=r"for pairs[\s\S]*fork\.certificate"):
         SelectConfig(certificate=certificate(TrustKind.PAIR_CERTIFICATE))
     with pytest.raises(UsageError, match=r"select\.certificate reads a column"):
         SelectConfig(certificate=certificate(rule="nosuch > 1"))
