@@ -244,9 +244,25 @@ def slowest(pattern: re.Pattern[Any], *, searched: bool = True) -> tuple[str, st
 PATTERNS = patterns()
 
 
-def test_the_expressions_are_found() -> None:
-    assert len(PATTERNS) > 130
-    assert {"curate.engines.layout._SPECIAL", "curate.engines.keys._FORM"} <= PATTERNS.keys()
+def test_no_expression_is_left_out() -> None:
+    """Each name that a module gives an expression, by its source, and about as many as there are elsewhere."""
+    tried = {(pattern.pattern, pattern.flags) for pattern in PATTERNS.values()}
+    named = []
+    for path in sorted(Path(curate.__path__[0]).rglob("*.py")):
+        module = ".".join(("curate", *path.relative_to(curate.__path__[0]).with_suffix("").parts))
+        for name in re.findall(
+            r"(?m)^(\w+)(?:: [^=\n]+)? = re\.compile\(", path.read_text("utf-8")
+        ):
+            pattern = getattr(sys.modules[module.removesuffix(".__init__")], name)
+            named.append((module, name, (pattern.pattern, pattern.flags) in tried))
+    assert [name for name in named if not name[2]] == []
+    inline = [place for place in PATTERNS if ":" in place.partition(" ")[0]]
+    rules = [place for place in PATTERNS if place.startswith("publishing/secrets.yml ")]
+    # Lower them where expressions were deleted, and say the new number in docs/reliability.md.
+    assert len(named) >= 120
+    assert len(inline) >= 20
+    assert len(rules) == 3
+    assert len(PATTERNS) >= 190
 
 
 @pytest.mark.parametrize("place", PATTERNS)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import itertools
 import json
 import logging
 import re
+import shutil
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
+import zstandard
 from aiohttp import web
 from typer.testing import CliRunner
 
 from curate.cli import app
 from curate.errors import CurateError
+from curate.report.page import unpacked_rows
 from curate.run.pipeline import run_recipe
 from tests.hub_server import hub_server
 from tests.live import live_server
@@ -70,10 +73,14 @@ def hostile(name: str) -> dict[str, Any]:
     }
 
 
+def kind_of_reply(body: Body) -> int:
+    return sum(map(ord, json.dumps(body["messages"]))) % 7
+
+
 def answer(body: Body) -> Any:
     """Quotes the key and the marks: in errors, in replies that cannot be read, and in ordinary ones."""
     said = answer_by_hash(body)
-    number = sum(map(ord, json.dumps(body["messages"]))) % 7
+    number = kind_of_reply(body)
     quoted = f"{ALL} Authorization: Bearer {KEY}"
     if "parcel" not in str(body["messages"]):  # what a server is asked when it is opened
         return said
@@ -162,55 +169,83 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def contents(path: Path) -> Iterator[bytes]:
+    """What a file holds: its bytes, and what is compressed in them."""
+    yield path.read_bytes()
+    if path.suffix == ".parquet":
+        for column in pl.read_parquet(path).iter_columns():
+            yield from map(plain, column.to_list())
+    elif path.suffix == ".sqlite":
+        with contextlib.closing(sqlite3.connect(path)) as store:
+            tables = store.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
+            for (table,) in tables:
+                for row in store.execute(f'SELECT * FROM "{table}"'):
+                    yield from map(plain, row)
+    elif path.suffix == ".html":
+        yield from map(plain, unpacked_rows(path))
+
+
+def plain(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        return json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace")
+    with contextlib.suppress(zstandard.ZstdError):
+        return zstandard.decompress(value)
+    return value
+
+
+def holds(path: Path, text: str) -> bool:
+    return any(text.encode() in part for part in contents(path))
+
+
 def test_the_key_is_in_nothing_that_a_run_leaves_behind(made: Made) -> None:
-    assert any("Bearer" in str(body) or body for body in made.server.requests)
-    holding = [path for path in files(made.run) if KEY.encode() in path.read_bytes()]
-    assert holding == []
+    asked = [body for body in made.server.requests if "parcel" in str(body["messages"])]
+    assert set(map(kind_of_reply, asked)) >= {0, 1, 2, 3, 4}  # each way to quote it
+    assert {path.suffix for path in files(made.run)} >= {".parquet", ".sqlite", ".jsonl", ".json"}
+    assert [path for path in files(made.run) if holds(path, KEY)] == []
     assert KEY not in made.log
-    import sqlite3
+    assert holds(made.run / "replies.sqlite", "[key]")  # the server did quote it
 
-    import zstandard
 
-    with sqlite3.connect(made.run / "replies.sqlite") as store:
-        tables = [
-            name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type='table'")
-        ]
-        seen = 0
-        for table in tables:
-            for row in store.execute(f'SELECT * FROM "{table}"'):
-                for value in row:
-                    data = value if isinstance(value, bytes) else str(value).encode()
-                    with contextlib.suppress(zstandard.ZstdError):
-                        data = zstandard.decompress(data)
-                    seen += b"[key]" in data
-                    assert KEY.encode() not in data
-    assert seen  # the server did quote it
+@pytest.mark.parametrize("name", ["scores.parquet", "judge/*/rows.parquet", "replies.sqlite"])
+def test_a_key_that_is_compressed_in_a_file_is_seen(made: Made, tmp_path: Path, name: str) -> None:
+    [source] = made.run.glob(name)
+    copy = tmp_path / source.name
+    shutil.copy(source, copy)
+    long = f"{KEY} " * 50
+    if copy.suffix == ".parquet":
+        table = pl.read_parquet(copy)
+        table.with_columns(planted=pl.lit(long)).write_parquet(copy, compression="zstd")
+    else:
+        with contextlib.closing(sqlite3.connect(copy)) as store, store:
+            store.execute("CREATE TABLE planted (data BLOB)")
+            store.execute("INSERT INTO planted VALUES (?)", (zstandard.compress(long.encode()),))
+    assert holds(copy, KEY)
+    assert not holds(source, KEY)
 
 
 def test_ids_and_names_are_no_paths(made: Made) -> None:
     out = made.folder / "work" / "out"
     out.mkdir(exist_ok=True)
     runner = CliRunner()
-    told = []
-    for command in (
-        ["run", made.recipe, "--out", made.run],
-        ["show", made.run],
-        *(["show", made.run, name] for name in NAMES if "\x00" not in name),
-        ["report", made.run, "--out", out / "page.html"],
-        ["report", made.run, "--split", "--out", out / "split.html"],
-        ["verify", made.run],
-        ["sample", made.run, "--for", "agreement", "--of", "all", "--out", out / "label.csv"],
-        ["agreement", made.run, out / "label.csv"],
+    shown = [name for name in NAMES if "\x00" not in name]  # none of these reaches a program
+    for code, *command in (
+        (0, "run", made.recipe, "--out", made.run),
+        (0, "show", made.run),
+        *((0, "show", made.run, "--", name) for name in shown),
+        (0, "report", made.run, "--out", out / "page.html"),
+        (0, "report", made.run, "--split", "--out", out / "split.html"),
+        (0, "verify", made.run),
+        (0, "sample", made.run, "--for", "agreement", "--of", "all", "--out", out / "label.csv"),
+        (1, "agreement", made.run, out / "label.csv"),  # nobody has filled it in
     ):
         said = runner.invoke(app, list(map(str, command)))
         assert said.exception is None or isinstance(said.exception, SystemExit | CurateError), (
             command,
             said.exception,
         )
+        assert said.exit_code == code, (command, said.output)
         assert not {"\x1b", "\u202e", "\x07"} & set(said.output), command
         assert KEY not in said.output
-        told.append((command[0], said.exit_code))
-    assert dict(told)["report"] == dict(told)["sample"] == 0
     known = {"hostile.jsonl", "chats.jsonl", "pairs.jsonl", "mine.yaml", "log", "work"}
     assert {path.name for path in made.folder.iterdir()} <= known
     assert {path.name for path in (made.folder / "work").iterdir()} <= {"run", "out", "hf"}
@@ -244,7 +279,7 @@ def write_labels(made: Made) -> Path:
     return path
 
 
-def test_what_is_pushed_certified_and_calibrated(made: Made) -> None:
+def test_what_is_pushed_certified_and_calibrated(made: Made, tmp_path: Path) -> None:
     out, gold = made.folder / "work" / "out", write_labels(made)
     with hub_server() as hub:
         env = {
@@ -268,11 +303,11 @@ def test_what_is_pushed_certified_and_calibrated(made: Made) -> None:
     for name, data in (pushed | written).items():
         assert re.fullmatch(r"[A-Za-z0-9._/-]+", name), name
         assert ".." not in name
-        assert KEY.encode() not in data, name
+        copy = tmp_path / Path(name).name
+        copy.write_bytes(data)
+        assert not holds(copy, KEY), name
         if name.endswith(".parquet"):
-            text = json.dumps(pl.read_parquet(io.BytesIO(data)).to_dicts(), default=str)
-            assert "[key]" not in text, f"{name} quotes an error of the server"
-            assert KEY not in text
+            assert not holds(copy, "[key]"), f"{name} quotes an error of the server"
     card = pushed["README.md"].decode()
     front = yaml.safe_load(card.split("---\n")[1])
     assert front["license"] == "apache-2.0"
