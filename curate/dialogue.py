@@ -170,11 +170,6 @@ class Dialogue(Frozen):
             copied.__dict__.pop("turns", None)
         return copied
 
-    @property
-    def system_text(self) -> str | None:
-        """Return the text of the leading system messages, or None."""
-        return leading_system_text(self.messages)
-
     def _repr_html_(self) -> str:
         return cell(*dialogue_parts(self.model_dump(), self.turn_spans))
 

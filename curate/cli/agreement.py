@@ -95,7 +95,7 @@ def agreement(
 def show_agreement(console: Console, report: Agreement, *, details: bool = False) -> None:
     """Print the figures of a report as tables that fit 80 columns, without its sentence."""
     console.print(
-        f"compared with {plural(report.rows, 'label')} of {escape(report.gold)}; figures with 95 % intervals over dialogues"
+        f"compared with {plural(report.rows, 'label')} of {escape(report.gold)}; 95 % intervals over dialogues"
     )
     console.print(_gate_table(report.dimensions))
     console.print()
@@ -116,6 +116,7 @@ def show_agreement(console: Console, report: Agreement, *, details: bool = False
 def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
     texts = ("kappa", "if calibrated", "people", "for use")
     table = number_table("dimension", "labels", "of", *texts, texts=texts)
+    table.columns[0].min_width = max(map(len, ("dimension", *dimensions)))
     for name, held in dimensions.items():
         table.add_row(
             name,
@@ -132,6 +133,7 @@ def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
 def _figure_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
     heads = ("dimension", "Spearman", "tau-b", "same", "within one", "bias")
     table = number_table(*heads, texts=heads, padding=(0, 1, 0, 0))
+    table.columns[0].min_width = max(map(len, (heads[0], *dimensions)))
     for name, held in dimensions.items():
         levels = held.levels
         table.add_row(

@@ -74,7 +74,7 @@ def test_answers_stay_in_the_browser_and_come_out_as_a_file(
         ("weakest_turn", None, 1),
     }
     assert {(row["id"], row["rater"], row["blind"]) for row in answers} == {("chat-0", "Ann", True)}
-    expect(page.locator(".review-bar")).to_contain_text("All is exported.")
+    expect(page.locator(".review-bar")).to_contain_text("Everything is exported.")
 
 
 def test_a_pair_is_compared_without_knowing_the_sides(

@@ -54,7 +54,7 @@ def test_it_says_what_is_certified_inside_its_range_and_no_more(
     expect(said).to_contain_text(f"at most 10 % of the {passed[0].kept} scored dialogues")
     page.locator("#bound").focus()
     page.keyboard.press("Home")
-    expect(said).to_contain_text("Nothing is promised below")
+    expect(said).to_contain_text("Nothing is certified below")
     # Stricter than all that was asked: no more can be bad than at the strictest that holds.
     page.keyboard.press("End")
     expect(said).to_contain_text("between certified thresholds")

@@ -41,7 +41,7 @@ def test_the_dialogues_cover_what_the_readme_lists() -> None:
     lengths = [len(dialogue.turns) for dialogue in dialogues]
     assert (min(lengths), max(lengths)) == (3, 14)
     assert sum(length > 10 for length in lengths) == 3  # these need windows
-    assert len({dialogue.system_text for dialogue in dialogues}) == 10
+    assert len({dialogue.messages[0].content for dialogue in dialogues}) == 10
     assert sum(bool(dialogue.tools) for dialogue in dialogues) == 4
     flaws = [dialogue.metadata["flaw"] for dialogue in dialogues if dialogue.metadata.get("flaw")]
     assert len(flaws) == len(dialogues) / 2

@@ -109,7 +109,7 @@ function Filter({ filter, change }) {
         <div class="options">
           <label>from <input type="number" step="any" value={filter.low ?? ""} onInput={bound("low")} /></label>
           <label>to <input type="number" step="any" value={filter.high ?? ""} onInput={bound("high")} /></label>
-          <label><input type="checkbox" checked={filter.missing} onChange={(event) => change({ ...filter, missing: event.target.checked })} /> without a value too</label>
+          <label><input type="checkbox" checked={filter.missing} onChange={(event) => change({ ...filter, missing: event.target.checked })} /> also those without a value</label>
         </div>
       )}
       <button class="remove" onClick={() => change(null)} aria-label={`remove the filter ${column.name}`}>×</button>
@@ -125,7 +125,7 @@ export function Pairs() {
   all.forEach((at) => counts.set(pairValue("dropped", at) ?? "passed", (counts.get(pairValue("dropped", at) ?? "passed") ?? 0) + 1));
   const shown = all.filter((at) => !reason || (pairValue("dropped", at) ?? "passed") === reason);
   const current = all.find((at) => pairValue("id", at) === turn);
-  if (!all.length) return <p class="pane-note">The run made no pairs, and its data holds none.</p>;
+  if (!all.length) return <p class="pane-note">The run made no pairs, and its data has none.</p>;
   const open = (at) => go("pairs", pairValue("dialogue", at), pairValue("id", at));
   return (
     <div class={`browser ${id === null ? "" : "has-open"}`}>

@@ -59,7 +59,7 @@ const SIDE = 14;
 export function Relation({ x, y }) {
   const [xs, ys] = [columnValues(x), columnValues(y)];
   const [xEdges, yEdges] = [edges(xs), edges(ys)];
-  if (!xEdges || !yEdges) return <p>One of both has no values.</p>;
+  if (!xEdges || !yEdges) return <p>One of the two has no values.</p>;
   const cells = new Map();
   let most = 0;
   xs.forEach((one, at) => {
@@ -69,7 +69,7 @@ export function Relation({ x, y }) {
     most = Math.max(most, cells.get(cell));
   });
   const rank = rankCorrelation(xs, ys);
-  const said = rank === null ? "one of both does not vary" : `rank correlation ${rank.toFixed(2)}`;
+  const said = rank === null ? "one of the two does not vary" : `rank correlation ${rank.toFixed(2)}`;
   return (
     <figure class="relation">
       <svg viewBox="0 0 280 280" role="img" aria-label={`${spoken(y)} by ${spoken(x)}: ${said}`}>
@@ -194,7 +194,7 @@ export function TurnMap({ strip }) {
         onClick={(event) => { const { row, turn } = found(event); go("dialogue", value("id", row), turn); }} />
       <figcaption>
         {scored.length > rows.length ? `${plural(rows.length, "dialogue")} of ${scored.length.toLocaleString("en")}, evenly drawn` : plural(rows.length, "dialogue")}, the
-        lowest mean score above; a column a turn, from turn {first}. A click opens the turn. <Key strip={strip} /> <bdi class="under">{under}</bdi>
+        lowest mean score first; one column for each turn, from turn {first}. Click one to open it. <Key strip={strip} /> <bdi class="under">{under}</bdi>
       </figcaption>
     </figure>
   );

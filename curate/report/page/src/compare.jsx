@@ -1,4 +1,4 @@
-// Two runs held against each other (`curate diff --html`): what changed as a whole, and a dialogue with both scorings.
+// Two runs compared (`curate diff --html`): what changed as a whole, and a dialogue with both scorings.
 import { Histogram } from "./charts.jsx";
 import { columnNamed, count, figures, hasColumn, value } from "./data.js";
 import { Columns, Origin, Role } from "./dialogue.jsx";
@@ -10,7 +10,7 @@ import { Plain, digits, plural, spoken } from "./text.jsx";
 
 const { diff } = figures;
 const SECTIONS = [
-  ["asked", "What was asked, and of whom", Asked],
+  ["asked", "Recipe, judges and versions", Asked],
   ["verdicts", "Verdicts", Verdicts],
   ["shifts", "Scores", Shifts],
   ["sets", "Sets", Sets],
@@ -177,18 +177,18 @@ function PairCounts() {
 }
 
 function Trust() {
-  return diff.trust.length ? <Differences title="Sentences of the reports" changes={diff.trust} /> : <p>The same is known, or not known, of both.</p>;
+  return diff.trust.length ? <Differences title="Sentences of the reports" changes={diff.trust} /> : <p>The same is known of both judges.</p>;
 }
 
 function Apart() {
   const { only_first: first, only_second: second, other_content: other } = diff.dialogues;
   const named = ({ count: number, ids }) => <details><summary>{plural(number, "dialogue")}</summary><p><Plain>{ids.join(", ")}</Plain>{ids.length < number && `, and ${(number - ids.length).toLocaleString("en")} more`}</p></details>;
-  if (!first.count && !second.count && !other.count) return <p>Both runs are of the same dialogues.</p>;
+  if (!first.count && !second.count && !other.count) return <p>Both runs have the same dialogues.</p>;
   return (
     <dl class="trust">
       {first.count > 0 && <div><dt>Only in the first</dt><dd>{named(first)}</dd></div>}
       {second.count > 0 && <div><dt>Only in the second</dt><dd>{named(second)}</dd></div>}
-      {other.count > 0 && <div><dt>Of another content, role or scenario, compared all the same</dt><dd>{named(other)}</dd></div>}
+      {other.count > 0 && <div><dt>Compared although content, role or scenario differ</dt><dd>{named(other)}</dd></div>}
     </dl>
   );
 }
@@ -225,7 +225,7 @@ export function Compared({ row, id, dialogue }) {
     <article class="dialogue">
       <header>{header}<p class="badges"><Change row={row} /></p></header>
       <Both before={before} after={dialogue} />
-      {before.messages && <details><summary>It has another text, role or scenario in the first run: show that</summary><Role dialogue={{ ...before, adherence: undefined }} />{before.messages.map((message, at) => <Message key={at} message={message} />)}</details>}
+      {before.messages && <details><summary>Text, role or scenario differ in the first run: show them</summary><Role dialogue={{ ...before, adherence: undefined }} />{before.messages.map((message, at) => <Message key={at} message={message} />)}</details>}
       <Role dialogue={{ ...dialogue, adherence: undefined }} />
       {system.map((message, at) => <Message key={at} message={message} />)}
       {dialogue.turns.map(([number, start, stop]) => (

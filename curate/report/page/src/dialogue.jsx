@@ -193,7 +193,7 @@ export function Origin({ dialogue }) {
   const { lineage, metadata, labels, hash, collisions, judge } = dialogue;
   return (
     <details>
-      <summary>Where it is from</summary>
+      <summary>Origin</summary>
       <Text text={JSON.stringify({ content: hash, lineage, labels, metadata, collisions, remarks: judge?.remarks, windows: judge?.windows }, null, 2)} />
     </details>
   );

@@ -36,7 +36,7 @@ export function Overview() {
         took {duration(run.seconds)}{run.curate && `; curate ${run.curate}`}.
       </p>
       {figures.left_out > 0 && <p class="warning">The texts of {plural(figures.left_out, "dialogue")}, the last of the run, are left out of this file to keep it under {figures.max_mb} MB. Their scores are here; <code>curate report --split</code> writes all of it into several files.</p>}
-      {figures.parts.length > 0 && <p>The figures of this page's sections Scores, Turn by turn and How scores relate are of this part; the others of the whole run. Parts: {figures.parts.map((name, at) => <>{at ? ", " : ""}{at === figures.part ? <b>{name}</b> : <a href={encodeURIComponent(name)}>{name}</a>}</>)}.</p>}
+      {figures.parts.length > 0 && <p>The sections Scores, Turn by turn and How scores relate show this part, the others the whole run. Parts: {figures.parts.map((name, at) => <>{at ? ", " : ""}{at === figures.part ? <b>{name}</b> : <a href={encodeURIComponent(name)}>{name}</a>}</>)}.</p>}
       {run.warnings.map((warning) => <p class="warning" key={warning}><Plain>{warning}</Plain></p>)}
       <nav aria-label="sections" class="sections">{SECTIONS.map(([name, title]) => <a key={name} href={`#${name}`} onClick={(event) => jump(event, name)}>{title}</a>)}</nav>
       {SECTIONS.map(([name, title, Section]) => <section key={name} id={name} tabindex="-1" aria-label={title}><h2>{title}</h2><Section /></section>)}
@@ -186,7 +186,7 @@ function Relations() {
           <h3>Length of a reply against helpfulness</h3>
           <CountTable corner="characters" columns={["1", "2", "3", "4", "5"]} counts={lengths.counts.slice(0, longest)}
             rows={lengths.lengths.map((low, at) => (at + 1 < lengths.lengths.length ? `${low} to ${lengths.lengths[at + 1] - 1}` : `${low} and more`)).slice(0, longest)} />
-          <p class="note">{plural(lengths.turns, "turn")}{lengths.correlation !== null && `; rank correlation ${lengths.correlation.toFixed(2)} (Spearman)`}. A column a score of helpfulness; the darker a cell, the larger its share of the row.</p>
+          <p class="note">{plural(lengths.turns, "turn")}{lengths.correlation !== null && `; rank correlation ${lengths.correlation.toFixed(2)} (Spearman)`}. One column for each score of helpfulness; the darker a cell, the larger its share of the row.</p>
         </>
       )}
     </>
@@ -202,7 +202,7 @@ function Metrics() {
   const values = new Map(held.map((column) => [column, columnValues(column)]));
   return (
     <>
-      <p>Overall {digits(report.overall_mean, 1)} of 100 on average; {report.passed.toLocaleString("en")} of {plural(report.dialogues, "dialogue")} pass; weights changed by up to 20 % would turn {report.flippable.toLocaleString("en")} of them round.</p>
+      <p>Overall {digits(report.overall_mean, 1)} of 100 on average; {report.passed.toLocaleString("en")} of {plural(report.dialogues, "dialogue")} pass; weights changed by up to 20 % would flip {report.flippable.toLocaleString("en")} of these decisions.</p>
       <div class="wide" tabindex="0" role="region" aria-label="metrics">
         <table class="plain">
           <thead><tr>{["metric", "weight", "mean", "scored", "n/a", "poor", "commonest failures"].map((name) => <th scope="col" key={name}>{name}</th>)}</tr></thead>
@@ -230,7 +230,7 @@ function Metrics() {
 
 function Facts() {
   const report = figures.factuality;
-  if (!report?.dialogues) return <p>{report ? "No dialogue has its claims checked." : "The run does not look at facts."}</p>;
+  if (!report?.dialogues) return <p>{report ? "No dialogue has its claims checked." : "The run checks no facts."}</p>;
   const bars = (held) => Object.entries(held).map(([label, number]) => ({ label: spoken(label), count: number }));
   return (
     <>
@@ -242,7 +242,7 @@ function Facts() {
 
 function Failures() {
   const checks = figures.judge_checks;
-  if (!checks) return <p>The run has no scores of the rubric judge that could be held against each other.</p>;
+  if (!checks) return <p>The run has no scores of the rubric judge to compare with each other.</p>;
   return (
     <>
       {checks.sentences.map((sentence) => <p key={sentence}><Plain>{sentence}</Plain>.</p>)}
@@ -259,14 +259,14 @@ function Failures() {
   );
 }
 
-const KINDS = { judge: "Made pairs", natural: "Pairs held by the data", all: "All pairs" };
+const KINDS = { judge: "Made pairs", natural: "Pairs from the data", all: "All pairs" };
 
 function PairChecks() {
   const { checks, decisions, agreement } = figures.pairs;
   if (!Object.keys(checks).length) return <p>The run has no pairs to check.</p>;
   return (
     <>
-      {Object.entries(decisions).map(([kind, sentence]) => <p key={kind}>{kind === "fork" ? "Made pairs" : "Pairs of the data"}: <Plain>{sentence}</Plain>.</p>)}
+      {Object.entries(decisions).map(([kind, sentence]) => <p key={kind}>{kind === "fork" ? "Made pairs" : "Pairs from the data"}: <Plain>{sentence}</Plain>.</p>)}
       {agreement && <p>Agreement with the data's labels: <Plain>{agreement}</Plain>.</p>}
       {Object.entries(checks).map(([kind, report]) => (
         <div key={kind}>
@@ -290,13 +290,13 @@ function Cost() {
     <>
       <p>{plural(cost.requests, "request")} in the run's last process, {cost.tokens_in.toLocaleString("en")} tokens in ({cost.tokens_cached.toLocaleString("en")} of them cached), {cost.tokens_out.toLocaleString("en")} out; {cost.cost === null ? "no prices are given, so the cost is not known" : `cost ${digits(cost.cost, 4)}`}{cost.unpriced.length > 0 && ` (without ${cost.unpriced.join(", ")}, which have no prices)`}.</p>
       {cost.rows.length > 0 ? (
-        <><h3>Against the estimate</h3><table class="plain"><thead><tr><th scope="col">figure</th><th scope="col">expected</th><th scope="col">came</th></tr></thead><tbody>{cost.rows.map((row) => <tr key={row.name}><th scope="row">{row.name}</th><td>{row.expected}</td><td>{row.actual}</td></tr>)}</tbody></table>
+        <><h3>Compared with the estimate</h3><table class="plain"><thead><tr><th scope="col">figure</th><th scope="col">expected</th><th scope="col">actual</th></tr></thead><tbody>{cost.rows.map((row) => <tr key={row.name}><th scope="row">{row.name}</th><td>{row.expected}</td><td>{row.actual}</td></tr>)}</tbody></table>
           {cost.notes.map((note) => <p class="note" key={note}><Plain>{note}</Plain></p>)}</>
-      ) : <p>There was no estimate to hold it against.</p>}
+      ) : <p>There is no estimate to compare it with.</p>}
       <h3>By stage</h3>
       <div class="wide" tabindex="0" role="region" aria-label="stages">
         <table class="plain">
-          <thead><tr>{["stage", "seconds", "rows", "kept from before", "unscored", "requests", "sent", "tokens in", "tokens out"].map((name) => <th scope="col" key={name}>{name}</th>)}</tr></thead>
+          <thead><tr>{["stage", "seconds", "rows", "reused", "unscored", "requests", "sent", "tokens in", "tokens out"].map((name) => <th scope="col" key={name}>{name}</th>)}</tr></thead>
           <tbody>{[...new Set([...Object.keys(cost.seconds), ...Object.keys(cost.stages)])].map((name) => { const stage = cost.stages[name]; const cell = (key) => <td>{stage ? stage[key].toLocaleString("en") : ""}</td>; return (
             <tr key={name}><th scope="row">{spoken(name)}</th><td>{cost.seconds[name] === undefined ? "" : digits(cost.seconds[name])}</td>{cell("rows")}{cell("reused")}{cell("unscored")}{cell("requests")}{cell("requests_sent")}{cell("prompt_tokens")}{cell("completion_tokens")}</tr>); })}</tbody>
         </table>

@@ -19,7 +19,7 @@ export function Pair({ pair }) {
   return (
     <section class={`pair ${pair.drop_reason ? "dropped" : "passed"}`} id={`pair-${pair.pair_id}`} aria-label={`pair ${pair.pair_id}`}>
       <h4>
-        Pair, {pair.source === "none" ? "no other reply made" : pair.basis === "judge" ? `made by ${pair.source}` : `held by the data (${pair.basis})`}:{" "}
+        Pair, {pair.source === "none" ? "no other reply was made" : pair.basis === "judge" ? `made by ${pair.source}` : `from the data (${pair.basis})`}:{" "}
         {pair.drop_reason ? <span class="badge bad" title={meaning}>dropped: {spoken(pair.drop_reason)}</span> : <span class="badge good">passed</span>}
         {pair.turn !== undefined && <small> turn {pair.turn}</small>}
       </h4>
@@ -62,7 +62,7 @@ const NAMES = {
   margin: "margin (mean difference of scores)",
   noise: "standard error of the margin",
   evidence: "evidence that decided (log-odds)",
-  required: "evidence asked for",
+  required: "evidence needed",
   token_ratio: "length of chosen over rejected",
 };
 
@@ -73,7 +73,7 @@ function Check({ check }) {
   const show = (held) => (Array.isArray(held) ? held.map((one) => (typeof one === "number" ? digits(one) : one)).join(", ") : typeof held === "object" ? scores(held) : typeof held === "number" ? digits(held, 3) : String(held));
   return (
     <details class="check" open>
-      <summary>What verification read</summary>
+      <summary>What the verification measured</summary>
       <table class="plain"><tbody>
         {rows.filter(([, held]) => typeof held !== "object" || Object.keys(held).length).map(([name, held]) => <tr key={name}><th scope="row">{NAMES[name] ?? spoken(name)}</th><td><Plain>{show(held)}</Plain></td></tr>)}
       </tbody></table>

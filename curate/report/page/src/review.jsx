@@ -28,7 +28,7 @@ export function ReviewBar() {
       </div>
       {draw && <Progress />}
       <p class="note" aria-live="polite">
-        {unsaved.value > 0 ? `${plural(unsaved.value, "change")} since the last export; ${isKept.value ? "kept in this browser" : "this browser keeps nothing, export before you leave"}.` : "All is exported."} {told.value}
+        {unsaved.value > 0 ? `${plural(unsaved.value, "change")} since the last export; ${isKept.value ? "kept in this browser" : "this browser stores nothing, so export before you leave"}.` : "Everything is exported."} {told.value}
       </p>
     </div>
   );

@@ -13,7 +13,7 @@ function withSigns(text) {
   let end = 0;
   for (const match of text.matchAll(SIGNS)) {
     if (match[0] === "\r") continue;
-    parts.push(text.slice(end, match.index), <span class="sign" title="a sign that is not seen">{code(match[0])}</span>);
+    parts.push(text.slice(end, match.index), <span class="sign" title="an invisible character">{code(match[0])}</span>);
     end = match.index + match[0].length;
   }
   return parts.length ? [...parts, text.slice(end)] : text;

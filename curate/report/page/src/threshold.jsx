@@ -51,7 +51,7 @@ export function Threshold() {
 function Certified({ column, above, bound, kept, values, setBound, pick }) {
   const { steps, risk, confidence, named, bad } = certificate;
   const percent = (one) => `${digits(100 * one, 1)} %`;
-  if (column !== certificate.column || !above) return <p class="note">A certificate promises something of {certificate.column} at or above a threshold. <button onClick={() => pick(certificate.column)}>Show it</button></p>;
+  if (column !== certificate.column || !above) return <p class="note">A certificate holds for {certificate.column} at or above a threshold. <button onClick={() => pick(certificate.column)}>Show it</button></p>;
   const keptAt = ({ at }) => values.filter((one) => one !== null && one >= at).length;
   const isAll = steps.every((step) => keptAt(step) === step.kept);
   const here = steps.find((step) => step.at === bound || (isAll && step.kept === kept));
@@ -60,8 +60,8 @@ function Certified({ column, above, bound, kept, values, setBound, pick }) {
   return (
     <div class="certified" aria-live="polite">
       {here ? <p><span class="badge good">certified</span> With {percent(confidence)} confidence at most {percent(risk)} of the {here.kept.toLocaleString("en")} {named} at or above {digits(here.at, 4)} are bad (<Plain>{bad}</Plain>).</p>
-        : !looser ? <p><span class="badge bad">not certified</span> Nothing is promised below {digits(steps.at(-1).at, 4)}, the loosest threshold that is certified.</p>
-        : <p><span class="badge">between certified thresholds</span> {most < 1 ? `With ${percent(confidence)} confidence at most ${percent(most)} of these ${kept.toLocaleString("en")} are bad, for no more can be than at ${digits(looser.at, 4)}.` : "Nothing is promised of just these."}</p>}
+        : !looser ? <p><span class="badge bad">not certified</span> Nothing is certified below {digits(steps.at(-1).at, 4)}, the loosest threshold that is certified.</p>
+        : <p><span class="badge">between certified thresholds</span> {most < 1 ? `With ${percent(confidence)} confidence at most ${percent(most)} of these ${kept.toLocaleString("en")} are bad, for no more can be than at ${digits(looser.at, 4)}.` : "Nothing is certified for exactly these."}</p>}
       <p class="choices">Certified at: {steps.map((step) => <button key={step.at} class={step === here ? "on good" : ""} aria-pressed={step === here} onClick={() => setBound(step.at)}>{digits(step.at, 4)}</button>)}</p>
     </div>
   );
