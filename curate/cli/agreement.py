@@ -101,31 +101,31 @@ def show_agreement(console: Console, report: Agreement, *, details: bool = False
     console.print()
     console.print(_figure_table(report.dimensions))
     console.print()
-    for name, held in report.dimensions.items():
-        if held.alternative is not None:
-            console.print(escape(f"{name}: {_alternative(held)}"), soft_wrap=True)
-    for name, held in report.dimensions.items():
-        if held.jury is not None:
-            console.print(escape(f"{name}: {held.jury.sentence}"), soft_wrap=True)
+    for name, dimension in report.dimensions.items():
+        if dimension.alternative is not None:
+            console.print(escape(f"{name}: {_alternative(dimension)}"), soft_wrap=True)
+    for name, dimension in report.dimensions.items():
+        if dimension.jury is not None:
+            console.print(escape(f"{name}: {dimension.jury.sentence}"), soft_wrap=True)
     if details:
-        for name, held in report.dimensions.items():
+        for name, dimension in report.dimensions.items():
             console.print()
-            _show_details(console, name, held)
+            _show_details(console, name, dimension)
 
 
 def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
     texts = ("kappa", "if calibrated", "people", "for use")
     table = number_table("dimension", "labels", "of", *texts, texts=texts)
     table.columns[0].min_width = max(map(len, ("dimension", *dimensions)))
-    for name, held in dimensions.items():
+    for name, dimension in dimensions.items():
         table.add_row(
             name,
-            f"{held.labels:,}",
-            f"{held.dialogues:,}",
-            figure(held.levels.kappa, tight=True),
-            figure(held.mapped.kappa, tight=True) if held.mapped else "",
-            short(held.alpha.value),
-            "calibrated" if held.only_calibrated else _STATES[held.gate.state],
+            f"{dimension.labels:,}",
+            f"{dimension.dialogues:,}",
+            figure(dimension.levels.kappa, tight=True),
+            figure(dimension.mapped.kappa, tight=True) if dimension.mapped else "",
+            short(dimension.alpha.value),
+            "calibrated" if dimension.only_calibrated else _STATES[dimension.gate.state],
         )
     return table
 
@@ -134,12 +134,12 @@ def _figure_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
     heads = ("dimension", "Spearman", "tau-b", "same", "within one", "bias")
     table = number_table(*heads, texts=heads, padding=(0, 1, 0, 0))
     table.columns[0].min_width = max(map(len, (heads[0], *dimensions)))
-    for name, held in dimensions.items():
-        levels = held.levels
+    for name, dimension in dimensions.items():
+        levels = dimension.levels
         table.add_row(
             name,
-            figure(held.spearman, tight=True),
-            figure(held.kendall, tight=True),
+            figure(dimension.spearman, tight=True),
+            figure(dimension.kendall, tight=True),
             _percent(levels.agreement),
             _percent(levels.within_one),
             figure(levels.bias, tight=True),
@@ -164,45 +164,45 @@ def _percent(share: Figure) -> str:
     return f"{share.value:.0%}{ends}"
 
 
-def _alternative(held: DimensionAgreement) -> str:
-    test = held.alternative
+def _alternative(dimension: DimensionAgreement) -> str:
+    test = dimension.alternative
     assert test is not None
     wins = sum(rater.judge_wins for rater in test.raters)
     can = "could" if test.passed else "could not"
     return (
         f"the judge {can} replace one of the people: it agrees with the others as well as {wins} of {len(test.raters)} "
-        f"of them do (alternative annotator test, epsilon {test.epsilon:g}){_among_people(held)}"
+        f"of them do (alternative annotator test, epsilon {test.epsilon:g}){_among_people(dimension)}"
     )
 
 
-def _among_people(held: DimensionAgreement) -> str:
-    alpha = held.alpha.value
+def _among_people(dimension: DimensionAgreement) -> str:
+    alpha = dimension.alpha.value
     if alpha is None or alpha >= _LITTLE:
         return ""
     return f"; but these people agree little with each other (alpha {short(alpha)}), so that says little"
 
 
-def _show_details(console: Console, name: str, held: DimensionAgreement) -> None:
-    console.print(f"[bold]{name}[/bold] ({held.compared}; labels {escape(held.scale)})")
-    console.print(_confusion(held.level_names, held.confusion))
-    if held.not_applicable:
-        counts = held.not_applicable
+def _show_details(console: Console, name: str, dimension: DimensionAgreement) -> None:
+    console.print(f"[bold]{name}[/bold] ({dimension.compared}; labels {escape(dimension.scale)})")
+    console.print(_confusion(dimension.level_names, dimension.confusion))
+    if dimension.not_applicable:
+        counts = dimension.not_applicable
         console.print(
             f"n/a: by both {counts['both']}, by the judge alone {counts['judge_only']}, by people alone "
             f"{counts['people_only']}",
             soft_wrap=True,
         )
-    for title, figures in (("levels", held.levels), ("if calibrated", held.mapped)):
-        if figures is not None and held.mapped is not None:
+    for title, figures in (("levels", dimension.levels), ("if calibrated", dimension.mapped)):
+        if figures is not None and dimension.mapped is not None:
             console.print(f"{title}: {_levels(figures)}", soft_wrap=True)
-    if held.raters:
+    if dimension.raters:
         table = number_table("person against the others", "items", "kappa", texts=("kappa",))
-        for rater in held.raters:
+        for rater in dimension.raters:
             table.add_row(escape(rater.rater[:_WIDTH]), f"{rater.items:,}", figure(rater.kappa))
         console.print(table)
-    if held.slices:
+    if dimension.slices:
         table = number_table("slice", "", "labels", "of", "kappa", texts=("", "kappa"))
-        for part in held.slices:
+        for part in dimension.slices:
             shown = part.value if len(part.value) <= _WIDTH else f"{part.value[: _WIDTH - 1]}…"
             table.add_row(
                 part.by,
@@ -230,11 +230,15 @@ def _confusion(names: tuple[str, ...], counts: tuple[tuple[int, ...], ...]) -> T
 
 def _advice(report: Agreement) -> Iterator[str]:
     """Yield what to do about the dimensions that are not fit for use."""
-    failing = {name: held for name, held in report.dimensions.items() if held.gate.state == "fail"}
+    failing = {
+        name: dimension
+        for name, dimension in report.dimensions.items()
+        if dimension.gate.state == "fail"
+    }
     if any(
-        held.mapped and held.mapped.kappa.interval and held.levels.kappa.value is not None
-        and held.mapped.kappa.interval[0] > max(0.0, held.levels.kappa.value)
-        for held in report.dimensions.values()
+        dimension.mapped and dimension.mapped.kappa.interval and dimension.levels.kappa.value is not None
+        and dimension.mapped.kappa.interval[0] > max(0.0, dimension.levels.kappa.value)
+        for dimension in report.dimensions.values()
     ):  # fmt: skip
         yield "`curate calibrate` with these labels gives levels that agree better (column `if calibrated`)."
     good = report.dimensions.get("good")
