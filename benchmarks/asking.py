@@ -1,4 +1,4 @@
-"""What the scripts share that ask a judge and keep its readings: its options, what is there already, and tables."""
+"""Shared by the scripts that ask a judge and keep its readings: options, readings kept already, tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_judge(parser: argparse.ArgumentParser) -> None:
 
 
 def add_material(parser: argparse.ArgumentParser) -> None:
-    """Which dialogues of MT-Bench-101 are asked about, and what the judge is told of them."""
+    """Add the options for MT-Bench-101: which dialogues are asked about, and what the judge is told about them."""
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument(
         "--leave-out",
@@ -39,7 +39,7 @@ def add_material(parser: argparse.ArgumentParser) -> None:
 
 
 def planted_parser(description: str | None, *, limit: int) -> argparse.ArgumentParser:
-    """The options of a script that asks a recipe's judge about planted flaws and goes on where it stopped."""
+    """Return the parser of a resumable script that asks a recipe's judge about planted flaws."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -60,7 +60,7 @@ async def open_judge(args: argparse.Namespace) -> Engine:
 
 
 def asked_before(out: Path) -> set[str]:
-    """Ids of the dialogues that a file of readings holds; of none where there is no file."""
+    """Return the ids of the dialogues in a file of readings; none if there is no file."""
     if not out.exists():
         return set()
     return {json.loads(line)["dialogue"] for line in out.open(encoding="utf-8")}

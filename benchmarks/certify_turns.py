@@ -41,7 +41,7 @@ BAD = 0.75
 
 
 def make(args: argparse.Namespace) -> None:
-    """A run with these judgments, selected by nothing but that they are there."""
+    """Write a run with these judgments, which selects every dialogue that has one."""
     judgments = [
         Judgment.model_validate(held)
         for line in args.readings.read_text(encoding="utf-8").splitlines()
@@ -84,7 +84,7 @@ def make(args: argparse.Namespace) -> None:
 
 
 def fill(args: argparse.Namespace) -> None:
-    """The labels of every turn that the file asks about."""
+    """Fill in the labels of every turn that the file asks about."""
     ratings = {item.dialogue.id: item.turns for item in load_gold(args.data)}
     with args.labels.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -97,7 +97,7 @@ def fill(args: argparse.Namespace) -> None:
 
 
 def label(args: argparse.Namespace) -> None:
-    """Everything that people said of dialogues and turns, as `curate agreement` reads it."""
+    """Write all of people's ratings of dialogues and turns as `curate agreement` reads them."""
     with args.labels.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "turn", "dimension", "value", "rater"))
@@ -106,7 +106,7 @@ def label(args: argparse.Namespace) -> None:
 
 
 def simulate(args: argparse.Namespace) -> None:
-    """How often a draw certifies, what it keeps, and how often the truth is worse than promised."""
+    """Print how often a draw certifies, what it keeps, and how often the truth is worse than certified."""
     means = {
         item.dialogue.id: fmean((item.turns or {0: 0.0}).values()) for item in load_gold(args.data)
     }

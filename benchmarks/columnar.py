@@ -3,7 +3,7 @@
     python benchmarks/columnar.py [--json] [--dialogues 100000]
 
 A run is judged, its conditions change: decisions, sets, and the SFT rows for TRL as JSONL and Parquet are written
-anew. Ours starts from `scores.parquet` and `dialogues.jsonl`; the loop from the same table as JSON lines, which it
+again. Ours starts from `scores.parquet` and `dialogues.jsonl`; the loop from the same table as JSON lines, which it
 tests row by row, and from the same dialogues, of which it writes decisions, sets, `sft.jsonl`, `sft.parquet` (through
 Arrow, 2,000 rows at a time) and who and why of each row. It checks nothing. CPU seconds of one process; the two take
 turns, and the faster of three rounds counts. What both wrote is compared.
@@ -45,7 +45,7 @@ _ROWS = 2_000
 
 
 def reasons_of(row: dict[str, Any]) -> list[str]:
-    """What a row of the table is rejected for by CONFIG, as plain Python."""
+    """Return the reasons for which CONFIG rejects a row of the table, in plain Python."""
     reasons = []
     if row["reward"] is not None and row["reward"] <= 0:
         reasons.append("failed_trajectory")
@@ -57,7 +57,7 @@ def reasons_of(row: dict[str, Any]) -> list[str]:
 
 
 class Places:
-    """The files of both sides, made once."""
+    """The files that both sides read, made once."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.run, self.loop = folder / "run", folder / "loop"
@@ -130,7 +130,7 @@ class Places:
         told.close()
 
     def check(self) -> None:
-        """Both sides wrote the same."""
+        """Raise if the two sides wrote different rows."""
         for ours, theirs in (
             ("select/decisions.jsonl", "decisions.jsonl"),
             ("select/sft.jsonl", "sft_set.jsonl"),
@@ -147,7 +147,7 @@ class Places:
 
 
 class _Table:
-    """Rows that go to a Parquet file in batches."""
+    """A writer of rows to a Parquet file in batches."""
 
     def __init__(self, path: Path, schema: Any, compression: str) -> None:
         self._writer = pq.ParquetWriter(path, schema, compression=compression)
@@ -175,7 +175,7 @@ def cpu_of(work: Callable[[], object]) -> float:
 
 
 def measure(folder: Path, count: int, rounds: int = 3) -> tuple[float, float]:
-    """CPU seconds of ours and of the loop, the faster round of each."""
+    """Return the CPU seconds of ours and of the loop, the fastest round of each."""
     places = Places(folder, count)
     times = [(cpu_of(places.ours), cpu_of(places.plain)) for _ in range(rounds)]
     places.check()
@@ -184,7 +184,7 @@ def measure(folder: Path, count: int, rounds: int = 3) -> tuple[float, float]:
 
 
 def report(ours: float, loop: float, count: int) -> dict[str, Any]:
-    """The one object of `--json`."""
+    """Return the object of `--json`."""
     row = {
         "metric": "filter again and export: rows/CPU-s against a plain orjson loop",
         "value": round(loop / ours, 2),

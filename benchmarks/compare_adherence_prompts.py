@@ -73,18 +73,18 @@ Scores = list[float | None]
 
 
 def paper_request(turn: LabelledTurn) -> Request:
-    """The paper's own prompt: the role, then the reply."""
+    """Return the paper's prompt: the role, then the reply."""
     text = PAPER.format(role=turn.case.role, assistant=turn.case.candidate)
     return Request(Trunk(text), max_tokens=1, labels=LABELS)
 
 
 def our_request(turn: LabelledTurn) -> Request:
-    """The question that a run asks about the last assistant turn."""
+    """Return the question that a run asks about the last assistant turn."""
     return answer_request(nested_trunks(turn.dialogue, CONFIG)[-1], CONFIG)
 
 
 def rubric_request(rubric: str) -> Prompt:
-    """The same with another rubric in place of ours."""
+    """Return the same question with another rubric in place of ours."""
 
     def request(turn: LabelledTurn) -> Request:
         return answer_request(nested_trunks(turn.dialogue, CONFIG, rubric)[-1], CONFIG)
@@ -93,7 +93,7 @@ def rubric_request(rubric: str) -> Prompt:
 
 
 def read_split(split: str, tier: str = "subtle") -> list[Dialogue]:
-    """The role files' rows; refuses a file that is not the one whose hash was fixed."""
+    """Return the rows of the role files; raise if a file's hash is not the fixed one."""
     fixed = json.loads((ROLE / "split.json").read_text("utf-8"))
     found: list[Dialogue] = []
     for name in (f"{prefix}{half}" for prefix in TIERS[tier] for half in SPLITS[split]):
@@ -113,7 +113,7 @@ def history_decides(turns: Sequence[LabelledTurn]) -> list[bool]:
 
 
 async def score(name: str, prompt: Prompt, turns: Sequence[LabelledTurn], ask: Ask) -> Scores:
-    """P(yes) of each turn, None where unscored."""
+    """Return P(yes) of each turn, None if it is unscored."""
     start = time.monotonic()
     scores: Scores = []
     for place, turn in enumerate(turns, start=1):
@@ -131,7 +131,7 @@ async def score_all(
     turns: Sequence[LabelledTurn],
     replies: Path,
 ) -> dict[str, Scores]:
-    """Scores by prompt, one turn after the other; kept replies are not asked for again."""
+    """Return scores by prompt, one turn after the other; kept replies are not asked for again."""
     engine = await open_engine(model)
     try:
         with ReplyCache(replies) as cache:

@@ -1,4 +1,4 @@
-"""A judge's readings held against people's ratings: its likeliest digits, calibrated levels, and `p_good`.
+"""Compare a judge's readings with people's ratings: its most likely digits, calibrated levels, and `p_good`.
 
     python benchmarks/compare_levels.py ask --model judge.gguf --data conture/data.json --out readings.jsonl
     python benchmarks/compare_levels.py report readings.jsonl [more.jsonl ...] --data conture/data.json
@@ -6,8 +6,8 @@
 
 `ask` judges every dialogue in mode `tokens`, or as `--judge` says, one line each; it goes on where it stopped. `ask --examples 3 --out
 shown.jsonl` shows three labelled dialogues in the shared start of every prompt and asks about the others; `report
-readings.jsonl --beside shown.jsonl` holds both against each other on those; so it does with two ways to judge. `report` asks nobody:
-levels and `p_good` are fitted to the first so many labels that a seed draws, as `curate calibrate` fits them, and
+readings.jsonl --beside shown.jsonl` compares both on those, as it does two ways to judge. `report` makes no model calls:
+levels and `p_good` are fitted to the first labels that a seed draws, as `curate calibrate` fits them, and
 tested on the dialogues that no label was drawn from, 20 seeds. A figure is the mean over the seeds; its 95 %
 interval draws dialogues again (1,000 times), all seeds at once. `agreement` prints the figures and gates of `curate
 agreement` on the same readings, of likeliest digits and, by cross-validation on all labels, of calibrated levels.
@@ -109,7 +109,7 @@ async def ask(args: argparse.Namespace) -> None:
 
 
 def worked_example(dialogue: Dialogue, people: People) -> str:
-    """The first turns of a dialogue, shortened, and people's levels of them and of the conversation."""
+    """Return the first turns of a dialogue, shortened, and people's levels of them and of the conversation."""
     gold = match_gold(
         [row for row in people.labels if row.dialogue_id == dialogue.id], [dialogue], people.scales
     )
@@ -129,7 +129,7 @@ def worked_example(dialogue: Dialogue, people: People) -> str:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """What people say of a data set.
+    """People's ratings of a data set.
 
     Attributes:
         labels: of turns and conversations, as `curate calibrate` takes them.
@@ -190,7 +190,7 @@ def load_people(path: Path) -> People:
 
 @dataclass(slots=True)
 class Rated:
-    """One dialogue with what the judge read in it and what people say of it.
+    """One dialogue with the judge's readings and people's ratings.
 
     Attributes:
         items: by dimension, its turns or the conversation.
@@ -215,7 +215,7 @@ class Readings:
 
 
 def read(files: Iterable[Path], data: Path) -> Readings:
-    """The readings of all files as one judge's; of a dialogue that occurs twice the last."""
+    """Return the readings of all files as one judge's; the last one of a dialogue that occurs twice."""
     files = list(files)
     if any(file.suffix == ".tsv" for file in files):
         return read_distributions(files[0], data)
@@ -253,7 +253,7 @@ def read(files: Iterable[Path], data: Path) -> Readings:
 
 
 def read_distributions(path: Path, data: Path) -> Readings:
-    """LLM-Rubric's own judge: a distribution over 1-4 for each of nine questions."""
+    """Return the distributions of LLM-Rubric's own judge, over 1-4 for each of nine questions."""
     scale = Scale(1, 4)
     with (data.parent / RATINGS).open(encoding="utf-8", newline="") as file:
         people = {row["text_id"]: row for row in csv.DictReader(file, delimiter="\t")}
@@ -290,7 +290,7 @@ class Figure:
     refused: int = 0
 
     def minus(self, other: Figure) -> Figure:
-        """The difference, paired: both were drawn on the same dialogues."""
+        """Return the paired difference: both were drawn on the same dialogues."""
         if self.value is None or other.value is None:
             return NOTHING
         drawn = np.subtract(self.drawn, other.drawn).tolist()
@@ -339,7 +339,7 @@ class Evaluation:
         return [held.ratings[rating] >= least for held in self.dialogues]
 
     def _mean(self, measures: Sequence[Measure], seeds: int) -> Figure:
-        """The mean of several fits' figures, where there are any of so many seeds."""
+        """Return the mean of several fits' figures, if any seed gave one."""
         if not measures:
             return NOTHING
         everyone = range(len(self.dialogues))
@@ -413,7 +413,7 @@ class Evaluation:
         return {name: self._mean((areas | briers).get(name, []), SEEDS) for name in names}
 
     def all_figures(self) -> dict[str, Figure]:
-        """Every figure by a name that says what it is of."""
+        """Return every figure by name."""
         named = {
             f"{dimension}: {name}": figure
             for dimension, figures in self.levels.items()
@@ -588,7 +588,7 @@ def main() -> None:
         type=int,
         default=0,
         help="labelled dialogues shown in the shared start of every prompt: the last of the shuffled ones, which "
-        "are then not asked about; `report --beside` holds the readings against those without",
+        "are then not asked about; `report --beside` compares the readings with those without",
     )
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
     telling = commands.add_parser("report")

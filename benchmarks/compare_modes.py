@@ -58,7 +58,7 @@ BOOTSTRAP = 1000
 
 @dataclass
 class Gold:
-    """A dialogue and what people said: overall, or a rating a turn."""
+    """A dialogue and people's rating: one overall, or one for each turn."""
 
     dialogue: Dialogue
     overall: float | None = None
@@ -68,7 +68,7 @@ class Gold:
 
 
 def load_gold(path: Path) -> list[Gold]:
-    """Any of the three kinds of data, told apart by its shape."""
+    """Return any of the three kinds of data, recognised by its shape."""
     if path.suffix == ".jsonl":
         return load_sample(path)
     row = json.loads(path.read_text(encoding="utf-8"))[0]
@@ -124,7 +124,7 @@ def load_conture(path: Path) -> list[Gold]:
 
 
 def variants() -> dict[str, RubricConfig]:
-    """What is compared. Texts of a variant are derived from ours, so that one thing differs at a time."""
+    """Return the variants to compare. Their texts are derived from ours, so that one thing differs at a time."""
     ours = resolve_texts(RubricConfig()).rubric
     scales = ours.index("Scales, 1")
     asks_only = "\n".join(
@@ -158,7 +158,7 @@ def variants() -> dict[str, RubricConfig]:
 
 
 def variant(name: str) -> RubricConfig | None:
-    """The variant of a name; thoughts and samples of any number. None where there is none."""
+    """Return the variant of a name, with any number of thoughts and samples; None if there is none."""
     known = variants()
     if of := re.fullmatch(r"tokens, thought of (\d+)", name):
         return known["tokens"].model_copy(update={"thought_tokens": int(of[1])})
@@ -168,7 +168,7 @@ def variant(name: str) -> RubricConfig | None:
 
 
 def shortened(item: Gold, turns: int) -> Gold:
-    """The first so many turns, each with its rating."""
+    """Return the first turns, each with its rating."""
     kept = [turn for turn in item.dialogue.turns if turn.number <= turns]
     messages = item.dialogue.messages[: kept[-1].stop]
     ratings = {number: rating for number, rating in item.turns.items() if number <= turns}
@@ -201,7 +201,7 @@ def overall_score(judgment: Judgment) -> float:
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1, ties share their mean."""
+    """Return ranks from 1; ties share their mean."""
     order = sorted(range(len(values)), key=lambda index: values[index])
     result = [0.0] * len(values)
     start = 0
@@ -216,7 +216,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 
 def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Pearson over ranks; None where a side is constant or there are fewer than three pairs."""
+    """Return Pearson's correlation of ranks; None if a side is constant or there are fewer than three pairs."""
     if len(pairs) < 3:
         return None
     one, other = ranks([a for a, _ in pairs]), ranks([b for _, b in pairs])
@@ -226,7 +226,7 @@ def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def interval(clusters: Sequence[Sequence[tuple[float, float]]]) -> str:
-    """95 % bootstrap interval, dialogues drawn with all their pairs."""
+    """Return the 95 % bootstrap interval; dialogues are drawn with all their pairs."""
     drawn = random.Random(SEED)
     figures = []
     for _ in range(BOOTSTRAP):
@@ -242,7 +242,7 @@ def interval(clusters: Sequence[Sequence[tuple[float, float]]]) -> str:
 
 
 def difference(clusters: Sequence[Sequence[tuple[float, float, float]]]) -> str:
-    """How much higher the Spearman of the first values with the third is than that of the second, with its 95 %.
+    """Return by how much the first values' Spearman with the third exceeds the second's, with its 95 % interval.
 
     Paired: dialogues are drawn with all their rows, each with both values.
     """
@@ -264,7 +264,7 @@ def difference(clusters: Sequence[Sequence[tuple[float, float, float]]]) -> str:
 
 @dataclass
 class Meter:
-    """Counts what an engine was asked."""
+    """An engine that counts its requests."""
 
     complete: Ask
     counts: Counter[str] = field(default_factory=Counter)
@@ -280,7 +280,7 @@ class Meter:
 
 
 def flaw_figures(gold: Sequence[Gold], results: Mapping[str, Judgment | Unscored]) -> str:
-    """AUC of flawless against flawed dialogues, and the share of flawed turns found to be the weakest."""
+    """Return the AUC of flawless against flawed dialogues, and the share of flawed turns found to be the weakest."""
     scores: list[float] = []
     flawless: list[bool] = []
     hits: list[bool] = []
@@ -298,7 +298,7 @@ def flaw_figures(gold: Sequence[Gold], results: Mapping[str, Judgment | Unscored
 def against_first(
     first: Mapping[str, Judgment | Unscored], other: Mapping[str, Judgment | Unscored]
 ) -> str:
-    """Equal verdicts, Spearman of overall scores, and mean absolute difference of turn scores."""
+    """Return equal verdicts, Spearman of overall scores, and mean absolute difference of turn scores."""
     shared = [
         (one, two)
         for key, one in first.items()
@@ -338,7 +338,7 @@ def rated_turns(
 
 
 def figures(gold: Sequence[Gold], results: Mapping[str, Judgment | Unscored]) -> str:
-    """The table's cells on agreement."""
+    """Return the table's cells on agreement."""
     if gold[0].flaw is not None:
         return flaw_figures(gold, results)
     within: list[float] = []
@@ -423,7 +423,7 @@ async def run(args: argparse.Namespace) -> None:
 async def judge_all(
     gold: Sequence[Gold], meter: Meter, config: RubricConfig, engine: Engine, name: str
 ) -> dict[str, Judgment | Unscored]:
-    """Judge every dialogue, as many open at once as the engine likes."""
+    """Judge every dialogue, with as many open at once as the engine allows."""
     results: dict[str, Judgment | Unscored] = {}
     identity = JudgeIdentity(engine=engine.identity.engine, model=engine.identity.model)
 
@@ -439,7 +439,7 @@ async def judge_all(
 
 
 def save(folder: Path | None, data: Path, name: str, results: Mapping[str, Any]) -> None:
-    """Keep the records, so that a figure can be looked into later."""
+    """Write the records, so that a figure can be examined later."""
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@
 `ask` plants one flaw in one reply of each of `--pairs` dialogues (`curate.trust.twins`) and asks the judge all
 that verification asks about the two replies; each pair's readings are a line, and it goes on where it stopped.
 
-`report` holds four rules against each other on the same readings, each pair as it is and turned round:
+`report` compares four rules on the same readings, each pair as it is and reversed:
 
 - margin and both letters: the mean score of the chosen side higher by max(0.3, 2 * hypot of both sides' standard
   deviations over the wordings) or more, no dimension lower by more than that hypot of its own, and the likelier
@@ -64,7 +64,7 @@ Scores = dict[str, float]
 
 
 async def read_letters(engine: Engine, questions: list[ClosedQuestion]) -> list[dict[str, float]]:
-    """Log-probability by letter, and `coverage`."""
+    """Return the log-probability by letter, and `coverage`."""
     replies = await engine.complete(list(map(letter_request, questions)))
     masses = [
         read_labels(reply, question.labels)
@@ -74,7 +74,7 @@ async def read_letters(engine: Engine, questions: list[ClosedQuestion]) -> list[
 
 
 async def read_side(engine: Engine, prompt: Dialogue, side: Message, turn: int) -> list[dict]:
-    """The three scores of a side under each wording."""
+    """Return the three scores of a side under each wording."""
     config = RubricConfig(mode="tokens", text="off")
     part = cut_after(prompt, side)
     read = [
@@ -85,7 +85,7 @@ async def read_side(engine: Engine, prompt: Dialogue, side: Message, turn: int) 
 
 
 async def read_twin(engine: Engine, twin: Twin, *, is_brief: bool) -> dict:
-    """All readings of a pair; `orders` are P(A), P(B) with the original first, then second.
+    """Return all readings of a pair; `orders` are P(A), P(B) with the original first, then second.
 
     A brief reading has scores only where the letters agree over both orders: elsewhere no rule on scores and
     letters can pass the pair, whatever the scores are.
@@ -113,7 +113,7 @@ async def read_twin(engine: Engine, twin: Twin, *, is_brief: bool) -> dict:
 
 
 def _letters_agree(original_first: Scores, degraded_first: Scores) -> bool:
-    """True where the likelier letter is the same reply's in both orders."""
+    """Return whether the likelier letter is the same reply's in both orders."""
     if not all({"A", "B"} <= order.keys() for order in (original_first, degraded_first)):
         return False
     return (original_first["A"] > original_first["B"]) == (
@@ -145,7 +145,7 @@ async def ask(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the judge says of a pair, one side of which is taken for the chosen one.
+    """A judge's readings of a pair, with one side as the chosen one.
 
     Attributes:
         is_better: the chosen side is the original.
@@ -192,7 +192,7 @@ def _mean(side: Sequence[Scores], value: Callable[[Scores], float]) -> float:
 
 
 def read(files: Iterable[Path]) -> tuple[list[Reading], int]:
-    """The pairs of all files, the original as the chosen side, and how many the judge could not answer about."""
+    """Return the pairs of all files, the original as the chosen side, and how many the judge could not answer about."""
     readings: dict[str, Reading] = {}
     unread = 0
     for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
@@ -286,7 +286,7 @@ def report(args: argparse.Namespace) -> None:
 def _passed(
     both: Sequence[Reading], passed: Sequence[bool], rows: Iterable[int]
 ) -> tuple[int, int]:
-    """Better and worse sides that passed, of these rows."""
+    """Return the better and worse sides that passed, among these rows."""
     accepted = [both[at].is_better for at in rows if passed[at]]
     return sum(accepted), len(accepted) - sum(accepted)
 
@@ -310,7 +310,7 @@ def _area(both: Sequence[Reading], values: Sequence[float]) -> str:
 
 
 def _with_interval(both: Sequence[Reading], figure: Statistic) -> str:
-    """A figure of rows with its interval; a dialogue is drawn with both its rows."""
+    """Return a figure of rows with its interval; a dialogue is drawn with both its rows."""
     [value] = figure(np.ones((1, len(both))))
     if np.isnan(value):
         return "-"

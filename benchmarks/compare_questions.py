@@ -101,7 +101,7 @@ def variants(texts: RubricTexts, turn: int | None) -> list[Variant]:
 
 @dataclass(frozen=True)
 class View:
-    """A trunk, what it is called, and the questions on it."""
+    """A trunk with its name and the questions on it."""
 
     name: str
     trunk: Trunk
@@ -129,7 +129,7 @@ def views(gold: Gold, texts: RubricTexts, bare: RubricTexts) -> Iterator[View]:
 
 
 def without_levels(texts: RubricTexts) -> RubricTexts:
-    """The same rubric, each scale in one clause."""
+    """Return the same rubric with each scale in one clause."""
     lines = [
         line
         for line in texts.rubric.splitlines()

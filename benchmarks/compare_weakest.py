@@ -12,7 +12,7 @@ metadata names (`recipes/sample`). A line a dialogue; it goes on where it stoppe
 With `--people` the truth is people's instead of planted, and the readings are those of `compare_levels.py ask`: the
 turns of a ConTurE dialogue whose impression is the lowest. Dialogues whose turns are all alike are left out.
 
-`report` holds rules against each other on the same readings. None is fitted to where the flaws are:
+`report` compares rules on the same readings. None is fitted to where the flaws are:
 
 - weakest turn: by the most likely digits, ties by expectations; none where no turn has a flaw;
 - the same by levels: expectations cut at quantiles of these readings, or at the cuts of `--calibration`;
@@ -82,7 +82,7 @@ def scored_turns(dialogue: Dialogue) -> tuple[int, ...]:
 
 
 def plant(dialogues: Sequence[Dialogue], count: int, seed: int) -> list[Flawed]:
-    """One flaw a dialogue: the turn (first, second, ...) that has had fewest, then such a kind."""
+    """Plant one flaw in each dialogue: in the turn (first, second, ...) that has had fewest, then of such a kind."""
     drawn: dict[str, list[Twin]] = defaultdict(list)
     for draw in range(DRAWS):
         for twin in plant_twins(dialogues, len(dialogues), seed=seed + draw):
@@ -163,7 +163,7 @@ async def ask(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the judge said of a flawed dialogue.
+    """The judge's readings of a flawed dialogue.
 
     Attributes:
         worst: where the flaw is, or the turns that people rate lowest.

@@ -1,4 +1,4 @@
-"""How often a label's log-probability is there, and how exact it is.
+"""Measure how often a label's log-probability is there, and how exact it is.
 
     python benchmarks/exact_labels.py [--json] [--dialogues 3]
 
@@ -71,7 +71,7 @@ def reference(model: Any, ids: list[int]) -> Any:
 def count(
     counts: Counts, tokens: PromptTokens, request: Request, got: Any, model: Any, in_64: Any
 ) -> None:
-    """Hold one reply against the reference, and both against the model in fp64."""
+    """Compare one reply with the reference, and both with the model in fp64."""
     prompt = tokens.prompt_ids(request)
     logprobs, exact = reference(model, prompt), reference(in_64, prompt)
     ranked = logprobs.argsort(descending=True)[:20].tolist()

@@ -1,4 +1,4 @@
-"""Does `factuality` see a false claim? Turns with one planted, held against their untouched twins.
+"""Does `factuality` see a false claim? Turns with one planted, compared with their untouched twins.
 
     python benchmarks/facts_of_twins.py recipe.yaml --limit 20 --replies replies.sqlite
 
@@ -109,7 +109,7 @@ def report(read: Sequence[tuple[ProbeCase, Sides]]) -> str:
 async def ask_all(
     recipe: Recipe, cases: Sequence[ProbeCase], args: argparse.Namespace
 ) -> list[tuple[ProbeCase, Sides]]:
-    """All sides, until the time is over; prints what they cost."""
+    """Ask about all sides until the time is over, and print what they cost."""
     start = time.monotonic()
     read = []
     config = recipe.factuality or FactualityConfig()

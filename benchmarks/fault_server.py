@@ -47,7 +47,7 @@ HANGS_UP = ("cut", "reset")
 
 
 class Counts(NamedTuple):
-    """What a server was asked about TEXT.
+    """A server's counts of requests about TEXT.
 
     Attributes:
         requests: bodies that came.
@@ -88,7 +88,7 @@ class Plan:
         )
 
     def answer(self, data: bytes) -> tuple[bytes, bool]:
-        """What is sent for a body, and whether the connection is closed then."""
+        """Return what is sent for a body, and whether the connection is closed then."""
         if self._about not in data:
             self._counted["probes"] += 1
             return right_answer(data), False
@@ -184,7 +184,7 @@ class Server(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """What it was asked so far."""
+        """Return the counts so far."""
         with urllib.request.urlopen(f"{self.url}/counts") as reply:
             return Counts(**json.load(reply))
 

@@ -50,7 +50,7 @@ OF_THE_PROCESS = ("manifest.json", "replies.sqlite", ".lock")
 
 
 class Moment(NamedTuple):
-    """When to kill: so many answers given, then so many seconds later."""
+    """When to kill: this many answers given, then this many seconds later."""
 
     answers: int
     seconds: float
@@ -193,7 +193,7 @@ def measure(dialogues: int, kills: int, folder: Path) -> dict[str, Any]:
 
 
 def problems(measured: dict[str, Any]) -> list[str]:
-    """What did not hold, in words."""
+    """Return what did not hold, in words."""
     rounds, said = measured["rounds"], []
     lost = sum(one["asked"] - one["kept"] for one in rounds)
     again = measured["calls_when_killed"] - measured["calls"]

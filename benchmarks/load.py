@@ -38,7 +38,7 @@ MOST_SLOWDOWN = 1.5
 
 
 async def ask_all(url: str, store: Path, replies: int, width: int) -> list[dict[str, float]]:
-    """Ask for so many replies; what the process held and had used at every hundredth of them."""
+    """Ask for the replies; return what the process held and had used at every hundredth of them."""
     from curate.engines.accounting import Accounting, Budget
     from curate.engines.cache import ReplyCache
     from curate.engines.client import Client
@@ -119,7 +119,7 @@ def growth_of(samples: list[dict[str, float]]) -> float:
 
 
 def problems(measured: dict[str, Any], most_growth: float = MOST_GROWTH) -> list[str]:
-    """What did not hold, in words; `most_growth` in bytes a reply."""
+    """Return what did not hold, in words; `most_growth` is in bytes a reply."""
     first, again, count = measured["first"], measured["again"], measured["replies"]
     samples = first["samples"]
     said = []

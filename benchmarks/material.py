@@ -1,4 +1,4 @@
-"""What the benchmarks ask about and with: made-up dialogues of a given size, and the small model pip installs."""
+"""The benchmarks' material: made-up dialogues of a given size, and the small model that pip installs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMALL = "the a of to and is was will please can for with on it this that you we
 
 
 def make_dialogue(seed: int, turns: int, words: int) -> Dialogue:
-    """A dialogue of so many turns with so many words each, a third of them the user's; no two alike."""
+    """Return a dialogue of this many turns and words a turn, a third of them the user's; no two are alike."""
     draw = random.Random(seed)
 
     words_of, small = _WORDS.split(), _SMALL.split()

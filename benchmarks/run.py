@@ -2,7 +2,7 @@
 
     python benchmarks/run.py                 # all but the long one (`make bench`)
     python benchmarks/run.py --full          # the long one too
-    python benchmarks/run.py --only minhash  # one section anew, the others stay as they are
+    python benchmarks/run.py --only minhash  # one section again, the others stay as they are
 
 Each script measures one target and stands on its own: run without arguments it prints a table, with `--json`
 one JSON object on standard output:
@@ -285,7 +285,7 @@ def main() -> int:
     names = [script.name for script in SCRIPTS]
     parser.add_argument("--only", action="append", choices=names, help="repeatable")
     parser.add_argument("--full", action="store_true", help="the long ones too")
-    parser.add_argument("--page", action="store_true", help="only write the page anew")
+    parser.add_argument("--page", action="store_true", help="only write the page again")
     arguments = parser.parse_args()
     peers = os.environ.get("CURATE_PEERS_PYTHON")
     if not peers and not arguments.page:

@@ -9,7 +9,7 @@ a block is found if all before it is equal; the last token is always computed). 
 says itself how many prompt tokens it found in its cache.
 
 Time is taken at n = 10 for role adherence, turn by turn, against the same prompts with the turn's number before
-the rubric instead of nothing: every prompt then has to be read anew.
+the rubric instead of nothing: every prompt then has to be read again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The pages of the site that are made, not written: the front page of README, and the reference of the CLI and the models.
 
-A hook of mkdocs (`mkdocs.yml`): nothing is copied into `docs/`, so nothing there can grow stale.
+A hook of mkdocs (`mkdocs.yml`): nothing is copied into `docs/`, so nothing there can go stale.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to files of the repository that are no pages become their text."""
+    """Replace links to files of the repository that are no pages by their text."""
     return re.sub(r"(?<!!)\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
 
 
 def pages() -> dict[str, str]:
-    """Text of each page by its path."""
+    """Return the text of each page by its path."""
     return {
         "index.md": front_page(),
         "changes.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
@@ -45,7 +45,7 @@ def pages() -> dict[str, str]:
 
 
 def front_page() -> str:
-    """README; its links into `docs/` stay, others become their text."""
+    """Return README; its links into `docs/` stay, others become their text."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     here = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*")}
 
@@ -57,7 +57,7 @@ def front_page() -> str:
 
 
 def commands_page() -> str:
-    """Every command with its arguments and options, as `--help` has them."""
+    """Return every command with its arguments and options, as `--help` shows them."""
     import typer
     from typer.cli import get_docs_for_click
     from typer.main import get_command
@@ -72,7 +72,7 @@ def commands_page() -> str:
 
 
 def recipe_page() -> str:
-    """Every key of a recipe."""
+    """Return every key of a recipe."""
     from curate.cli.schema import json_schema
 
     return "\n".join(
@@ -88,7 +88,7 @@ def recipe_page() -> str:
 
 
 def records_page() -> str:
-    """Every record that is written to a run folder."""
+    """Return every record that is written to a run folder."""
     from curate.cli.schema import json_schema
     from curate.records.validation import RECORDS
 
@@ -101,7 +101,7 @@ def records_page() -> str:
 
 
 def reasons_page() -> str:
-    """The codes by which what is left out is counted."""
+    """Return the codes by which what is left out is counted."""
     from curate.records.reasons import DropReason, QuarantineReason, Reason, UnscoredReason
 
     tables: dict[str, type[Reason]] = {
@@ -117,7 +117,7 @@ def reasons_page() -> str:
 
 
 def python_page() -> str:
-    """Every public name, by what it is."""
+    """Return every public name by kind."""
     import curate
 
     lines = ["# Python API", "", "Every public name of `curate`. `import curate` is enough."]
@@ -137,7 +137,7 @@ def python_page() -> str:
 
 
 def _model(schema: Mapping[str, Any], heading: str) -> Iterator[str]:
-    """A model as a section with a table, then those it refers to."""
+    """Return a model as a section with a table, then those it refers to."""
     inner = {name: held for name, held in schema["$defs"].items() if "properties" in held}
     for name, held in {heading: schema, **inner}.items():
         yield from ("", f"## {name}", "", _cell(held.get("description", "")), "")
@@ -145,7 +145,7 @@ def _model(schema: Mapping[str, Any], heading: str) -> Iterator[str]:
 
 
 def _table(schema: Mapping[str, Any], sections: Collection[str] = ()) -> Iterator[str]:
-    """The keys of a model; types that have a section of the page are links to it."""
+    """Return the keys of a model; types that have a section on the page are links to it."""
     yield from ("| key | type | default | meaning |", "|---|---|---|---|")
     required = schema.get("required", ())
     for name, held in schema.get("properties", {}).items():
@@ -175,7 +175,7 @@ def _type(held: Mapping[str, Any], sections: Collection[str]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value as YAML has it, cut where it is long."""
+    """Return a value as YAML, shortened if it is long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) < 60 else text[:57] + "…"
 

@@ -1,4 +1,4 @@
-"""Freeze what runs give, and say where two trees differ: the net under a change that should change nothing.
+"""Freeze what runs give, and print where two trees differ: the check for a change that should change nothing.
 
     python scripts/frozen_runs.py make OUT [--data ../shared/data] [--only SOURCE …]
     python scripts/frozen_runs.py compare A B [--only SOURCE …]
@@ -85,7 +85,7 @@ BETTER = "To settle this properly:"
 
 
 def asked_of(body: dict[str, Any]) -> dict[str, Any]:
-    """What a reply follows from: the messages and the options that steer generation."""
+    """Return what a reply follows from: the messages and the options that steer generation."""
     names = (
         *("model", "messages", "temperature", "top_p", "seed", "max_tokens", "tools"),
         *("response_format", "logprobs", "top_logprobs", "add_generation_prompt", "stop"),
@@ -94,7 +94,7 @@ def asked_of(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(value: Any) -> str:
-    """32 hex digits of a JSON value."""
+    """Return 32 hex digits of a JSON value."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -182,7 +182,7 @@ def first_token(text: str, count: int, draw: random.Random) -> list[tuple[str, f
 
 
 def words_for(text: str, draw: random.Random) -> str:
-    """A reply in words: a yes or no, the lines that are asked for, a mended call, or a candidate message."""
+    """A reply in words: a yes or no, the lines that are asked for, a repaired call, or a candidate message."""
     some = " ".join(draw.choices(WORDS, k=8))
     if "ONLY with YES" in text:
         return "YES" if draw.random() < 0.8 else "NO"
@@ -529,7 +529,7 @@ def make(out: Path, data: Path, only: set[str]) -> None:
 
 
 def make_one(maker: Maker, name: str) -> None:
-    """All commands of one source, and what is kept of them."""
+    """Run all commands of one source, and keep their output."""
     run, recipe = maker.run_folder, maker.path
     if name in ("sample", "tau_bench"):
         maker.keep("dry_run", maker.curate("dry_run", "run", recipe, "--out", run, "--dry-run"))
@@ -715,7 +715,7 @@ def _without_unsteady(text: str) -> str:
 
 
 def differences(one: Any, other: Any, at: str = "") -> Iterator[str]:
-    """Where two values differ: path and both sides."""
+    """Yield where two values differ: path and both sides."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in sorted({*one, *other}):
             if name not in one or name not in other:
@@ -760,7 +760,7 @@ _KEYS = ("pair_id", "dialogue_id", "id", "content_hash")
 
 
 def _about(row: Any) -> str:
-    """What a row is about; rows with the same are told apart by their content."""
+    """Return what a row is about; rows about the same are distinguished by their content."""
     if not isinstance(row, dict):
         return "value"
     found = [f"{name}={row[name]}" for name in _KEYS if isinstance(row.get(name), str)]
@@ -775,7 +775,7 @@ def _exact(row: Any) -> str:
 
 
 def row_differences(one: list[Any], other: list[Any]) -> Iterator[str]:
-    """Where two lists of rows differ, whatever their order."""
+    """Yield where two lists of rows differ, in any order."""
     if len(one) != len(other):
         yield f"{len(one)} rows against {len(other)}"
     groups: dict[str, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
@@ -783,7 +783,7 @@ def row_differences(one: list[Any], other: list[Any]) -> Iterator[str]:
         for row in rows:
             groups[_about(row)][side].append(row)
     for key, sides in groups.items():
-        # Rows that are equal but for the last digits are held against each other first, then what is left.
+        # Rows that are equal but for the last digits are compared first, then what is left.
         by_text: tuple[defaultdict[str, list[Any]], ...] = (defaultdict(list), defaultdict(list))
         for texts, rows in zip(by_text, sides, strict=True):
             for row in rows:

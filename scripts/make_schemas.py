@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 
 
 def wanted() -> dict[str, bytes]:
-    """File name to content."""
+    """Return content by file name."""
     return {
         f"{name}.schema.json": orjson.dumps(
             json_schema(name), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE

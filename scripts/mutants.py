@@ -80,7 +80,7 @@ class Mutant:
         return self.path.parts[1]
 
     def diff(self) -> str:
-        """The changed lines, without context."""
+        """Return the changed lines, without context."""
         before, after = (ROOT / self.path).read_text().splitlines(), self.source.splitlines()
         found = difflib.unified_diff(before, after, lineterm="", n=0)
         return "\n".join(line for line in found if not line.startswith(("---", "+++", "@@")))
@@ -122,7 +122,7 @@ class Mutable:
         ]
 
     def line(self, number: int) -> int:
-        """Where the statement of a mutation begins."""
+        """Return the line where the statement of a mutation begins."""
         return self.statements[
             self.positions[self.mutations[number].original_node].start.line
         ].start
@@ -317,7 +317,7 @@ def measure(session: pytest.Session, items: list[pytest.Item], room: str, file: 
 
 
 def run_items(session: pytest.Session, items: list[pytest.Item], stop: bool) -> bool:
-    """Run these tests without a word, in a fork; whether all passed."""
+    """Run these tests silently, in a fork; return whether all passed."""
     session.config.pluginmanager.unregister(name="terminalreporter")
     for item, following in zip(items, [*items[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
