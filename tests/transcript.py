@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -46,7 +47,7 @@ def transcript(requests: Sequence[Request], *records: BaseModel) -> str:
         shown = prompt[shared:] if start else prompt
         parts.append("\n".join([f"==== request {number}", *lines, "----", start + shown.rstrip()]))
     for record in records:
-        content = record.model_dump(mode="json", exclude_defaults=True, exclude={"content_hash"})
+        content = record.model_dump(mode="json", exclude_defaults=True)
         parts.append(
             f"==== {type(record).__name__}\n{json.dumps(_rounded(content), indent=1, ensure_ascii=False)}"
         )
@@ -57,12 +58,28 @@ def _plain(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=list)
 
 
+_CHANGING = {
+    "content_hash", "curate_version", "duration", "environment", "estimate", "finished", "fingerprints", "made",
+    "seconds", "seconds_by_stage", "started", "version", "versions",
+}  # fmt: skip
+"""What differs from run to run, or with each release."""
+
+
+def kept(content: Any, *folders: Path) -> str:
+    """JSON that a run keeps, as text: without times, versions and fingerprints, and where it lies on this machine."""
+    text = json.dumps(_rounded(content), indent=1, ensure_ascii=False, default=str)
+    for folder in folders:
+        text = text.replace(str(folder), "FOLDER")
+    text = re.sub(r"127\.0\.0\.1:\d+", "SERVER", text)
+    return re.sub(r"\b(?:[0-9a-f]{16}|(?=[a-f]*\d)[0-9a-f]{8})\b", "FINGERPRINT", text) + "\n"
+
+
 def _rounded(value: Any) -> Any:
-    """The value with 9 significant digits, which no library's release changes."""
+    """The value with 6 significant digits, which no library's release changes."""
     if isinstance(value, float):
-        return float(f"{value:.9g}")
+        return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
+        return {key: _rounded(inner) for key, inner in value.items() if key not in _CHANGING}
     return [_rounded(inner) for inner in value] if isinstance(value, list) else value
 
 

@@ -561,6 +561,13 @@ def test_a_condition_of_forks_is_named_so_where_nothing_else_is_said() -> None:
             find(judged_table("good"), "label_gold = 1")
 
 
+def test_a_condition_that_is_null_is_not_true() -> None:
+    given = [dialogue(name, reward=reward) for name, reward in (("a", 1.0), ("b", None))]
+    table = score_table(given, {of.content_hash: judgment(of, (4, 4, 5)) for of in given})
+    assert matching(table, "reward > 0").to_list() == [True, False]
+    assert matching(table, "reward <= 0").to_list() == [False, False]
+
+
 # ---- a certificate
 
 

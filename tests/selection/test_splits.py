@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curate.dialogue import Dialogue, Lineage
+from curate.dialogue import Dialogue, Lineage, Message
 from curate.selection.cleaning import Cleaner
 from curate.selection.config import DedupConfig, NearConfig, SelectConfig, SplitConfig
 from curate.selection.minhash import Groups
 from curate.selection.rules import select
-from curate.selection.splits import assign_splits
+from curate.selection.splits import assign_splits, prompt_keys
 from curate.selection.table import score_table
 from tests.selection.test_dedup import jaccard, talk, varied
 
@@ -201,3 +201,14 @@ def test_a_seed_deals_the_same_dialogues_in_every_release() -> None:
     side = sides(given, config(validation=0.2, by=("group",), seed=7))
     held_out = {name for name, where in side.items() if where == "validation"}
     assert held_out == {"d1", "d4", "d10", "d18"}
+
+
+def test_only_what_the_user_says_makes_a_beginning_long_enough_to_tell_dialogues_by() -> None:
+    long = "these are many words that no other dialogue has in common with this one at all"
+    short = [Message(role="user", content="hi"), Message(role="assistant", content=long)] * 3
+    assert prompt_keys(Dialogue(id="a", messages=tuple(short))) == ()
+    asked = [Message(role="user", content=long), Message(role="assistant", content="ok")]
+    hidden = Message(role="system", content="hidden")
+    keys = prompt_keys(Dialogue(id="b", messages=(*asked, *asked)))
+    assert len(keys) == 2
+    assert prompt_keys(Dialogue(id="c", messages=(hidden, *asked))) == keys[:1]
