@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
@@ -301,7 +301,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         )
     try:
         return list(_table(path))
-    except (PolarsError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
+    except (PolarsError, PanicException, ValueError) as error:  # ValueError: a time that is none
         raise UsageError(
             "the labels cannot be read",
             got=f"{path}: {str(error).splitlines()[0]}",

@@ -1,6 +1,7 @@
-"""Whatever curate reads back, changed at random: a named error or a sound reading, never a traceback, never a hang.
+"""Whatever curate reads, changed at random: a named error or a sound reading, never a traceback, never a hang.
 
-A few seeds each in every run of the tests; `make soak` takes `CURATE_MUTATIONS` of them.
+A few seeds each in every run of the tests; `make soak` takes `CURATE_MUTATIONS` of them. `tests/corpus` holds inputs that
+a search by coverage found (`scripts/fuzz.py`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import pytest
 from typer.testing import CliRunner
 
 from curate.cli import app
@@ -24,10 +27,9 @@ from curate.run.diff import diff_runs
 from curate.run.ingest import read_sources
 from curate.run.pipeline import open_sources, run_recipe
 from curate.run.read_back import read_judged, read_manifest, read_table
-from curate.run.reviews import read_answers
 from curate.run.trust_reports import trust_sentences
 from curate.run.verify import verify_run
-from curate.trust.gold import labels_in_file, split_labels
+from tests.inputs import Kind, kinds
 from tests.mutation import mutate
 from tests.run.test_damage import complaint
 from tests.run.test_determinism import OF_THE_PROCESS
@@ -36,20 +38,23 @@ from tests.servers import CountingServer
 
 MUTATIONS = int(os.environ.get("CURATE_MUTATIONS", "24"))
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
-SECONDS = 60  # of computing, and ten times as long on the clock; a hang takes for ever
+CORPUS = ROOT / "tests" / "corpus"
+KINDS = kinds()
+SECONDS = 2  # of processor time that an input may take
+RUN_SECONDS = 30  # and a command over a whole run; a hang takes for ever
+MEBIBYTES = 256  # that an input of some kilobytes may add to what the process holds
 
 
 @contextmanager
-def no_hang(what: str) -> Iterator[None]:
-    """What takes longer is an error."""
+def no_hang(what: str, seconds: float = RUN_SECONDS) -> Iterator[None]:
+    """Fail on what takes more processor time, in whatever thread, or a hundred times as long on the clock."""
 
     def stop(_: int, __: FrameType | None) -> None:
         raise AssertionError(f"hangs on {what}")
 
     before = [(one, signal.signal(one, stop)) for one in (signal.SIGPROF, signal.SIGALRM)]
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, 10 * SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 100 * seconds)
     try:
         yield
     finally:
@@ -59,55 +64,63 @@ def no_hang(what: str) -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def test_mutated_recipes_and_mappings(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
+@contextmanager
+def small(what: str) -> Iterator[None]:
+    """Fail on what adds more than so much to the process's memory, even for a moment."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        yield
+        return
+    Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to what is held now
+    before = _held(status, "VmRSS")
+    yield
+    assert (more := _held(status, "VmHWM") - before) < MEBIBYTES, f"{more} MiB for {what}"
+
+
+def _held(status: Path, name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", status.read_text())
+    assert found is not None
+    return int(found[1]) >> 10
+
+
+def read_input(kind: Kind, path: Path, what: str) -> CurateError | None:
+    """Read an input within its bounds; return what is said against it."""
+    with small(what), no_hang(what, SECONDS):
+        refusal = complaint(lambda: kind.read(path))
+    if refusal is not None:
+        assert refusal.fix or refusal.expected or refusal.got, f"{what}: {refusal}"
+    return refusal
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mutated_inputs(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
+    path = tmp_path / kind.name
+    readable = []
+    for (
+        example
+    ) in kind.examples:  # unchanged first: modules and libraries are loaded with the first input
+        path.write_bytes(example)
+        readable.append(complaint(lambda: kind.read(path)) is None)
+    assert any(readable)
     refused = 0
-    for seed in range(4 * MUTATIONS):
-        draw = random.Random(f"recipe {seed}")
-        source = draw.choice(RECIPES)
-        path.write_bytes(mutate(source.read_bytes(), draw))
-        with no_hang(f"seed {seed} of {source.name}"):
-            said = complaint(lambda: load_recipe(path))
-        refused += said is not None
-    assert refused > MUTATIONS
+    for seed in range(MUTATIONS):
+        draw = random.Random(f"{name} {seed}")
+        path.write_bytes(mutate(draw.choice(kind.examples), draw))
+        refused += read_input(kind, path, f"seed {seed} of {name}") is not None
+    if name not in ("replies", "wire", "training rows"):  # where a fault is data
+        assert refused
 
 
-GOLD = {
-    "gold.csv": b"id,dimension,value,turn,rater\n"
-    + b"".join(b"chat-%d,helpfulness,%d,%d,ann\n" % (n, n % 5 + 1, n % 3 + 1) for n in range(30)),
-    "gold.jsonl": b"".join(
-        json.dumps({"id": f"chat-{n}", "dimension": "good", "value": n % 2 == 0}).encode() + b"\n"
-        for n in range(30)
-    ),
-    "votes.jsonl": b"".join(
-        json.dumps({"pair_id": f"p{n}", "better": "chosen", "rater": "bob"}).encode() + b"\n"
-        for n in range(30)
-    ),
-}
-ANSWER = {
-    "kind": "review_answer",
-    "id": "chat-1",
-    "content": "0" * 32,
-    "dimension": "accept",
-    "value": "accept",
-    "rater": "ann",
-    "time": "2026-01-01T00:00:00Z",
-}
-
-
-def test_mutated_labels_and_review_files(tmp_path: Path) -> None:
-    files: dict[str, tuple[bytes, Callable[[Path], object]]] = {
-        name: (data, lambda path: split_labels(labels_in_file(path))) for name, data in GOLD.items()
-    }
-    files["answers.jsonl"] = (json.dumps(ANSWER).encode() + b"\n") * 20, read_answers
-    for seed in range(2 * MUTATIONS):
-        draw = random.Random(f"labels {seed}")
-        name = draw.choice(list(files))
-        data, read = files[name]
-        path = tmp_path / name
-        path.write_bytes(mutate(data, draw))
-        with no_hang(f"seed {seed} of {name}"):
-            complaint(lambda: read(path))  # noqa: B023 (called at once)
+@pytest.mark.parametrize("name", [name for name in KINDS if (CORPUS / name).is_dir()])
+def test_inputs_that_a_search_by_coverage_found(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
+    path = tmp_path / kind.name
+    path.write_bytes(kind.examples[0])
+    complaint(lambda: kind.read(path))
+    for found in sorted((CORPUS / name).iterdir()):
+        path.write_bytes(found.read_bytes())
+        read_input(kind, path, f"{name}/{found.name}")
 
 
 def test_every_row_of_a_mutated_source_is_accounted_for(tmp_path: Path) -> None:

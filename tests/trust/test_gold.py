@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ from curate.trust.gold import (
     match_gold,
     parse_scales,
     read_gold,
+    read_rows,
     split_labels,
     text_of,
 )
@@ -361,3 +364,24 @@ def test_of_answers_with_a_time_the_last_one_counts() -> None:
         assert gold.unused.counts == {"the same rater answered again later": 1}
     with pytest.raises(UsageError, match="two values"):
         matched(row("coherence", 1, rater="x", time=early), row("coherence", 5, rater="x"))
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.timestamp("us")], ids=str)
+def test_a_table_of_labels_with_a_time_that_is_none_is_refused(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    path = tmp_path / "gold.parquet"
+    far = pa.array([2**31 - 1 if kind == pa.date32() else 2**62], kind)
+    pq.write_table(pa.table({"id": ["a"], "dimension": ["human"], "value": [1], "day": far}), path)
+    with pytest.raises(UsageError, match="the labels cannot be read"):
+        read_rows(path)
+
+
+def test_a_header_that_ends_as_on_an_old_mac_is_no_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "gold.csv"
+    path.write_bytes(b"id,dimension,value\ra,human,1\n")
+    with pytest.raises(UsageError):
+        read_gold(path)
+    path.write_bytes(b"id" * 200_000 + b",dimension,value\na,human,1\n")
+    with pytest.raises(UsageError):
+        read_gold(path)
