@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from pydantic import Field
@@ -28,6 +28,7 @@ from curate.errors import PACKAGE, CurateError, requirement
 from curate.judging.config import resolve_mode, scoring_mode
 from curate.recipe import Recipe
 from curate.records import StageName
+from curate.run.runlog import installed_version
 
 _SHOWN = ("json_schema", "label_logprobs", "top_logprobs", "prefill", "token_prompts", "seed")
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)([^;]*)(?:;(.*))?$")
@@ -120,7 +121,10 @@ async def examine(recipe: Recipe | None = None, out: Path | None = None) -> Repo
         if recipe.asks_models and recipe.models.lead is None:
             warnings.append("the recipe names no judge, so it will be refused: write models.judge")
     return Report(
-        versions={"python": platform.python_version(), PACKAGE: _version(PACKAGE) or "unknown"},
+        versions={
+            "python": platform.python_version(),
+            PACKAGE: installed_version(PACKAGE) or "unknown",
+        },
         extras=tuple(extras()),
         machine=examine_machine(),
         folder=examine_folder(folder),
@@ -230,7 +234,7 @@ def extras() -> list[Extra]:
         extra = _EXTRA.search(match.group(3) or "") if match else None
         if match and extra:
             package = match.group(1)
-            found.setdefault(extra.group(1), {})[package] = _version(package)
+            found.setdefault(extra.group(1), {})[package] = installed_version(package)
     return [
         Extra(
             name=name,
@@ -239,13 +243,6 @@ def extras() -> list[Extra]:
         )
         for name, packages in found.items()
     ]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def examine_machine(

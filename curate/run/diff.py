@@ -13,7 +13,7 @@ from curate.errors import UsageError
 from curate.records import Manifest
 from curate.run.outputs import NATURAL_PAIRS, PAIRS, read_scores, stored_pairs
 from curate.run.read_back import read_decisions, read_manifest
-from curate.trust.run_diff import TableDiff, changed_keys, compare_tables
+from curate.trust.run_diff import SetChange, TableDiff, changed_keys, compare_tables
 from curate.wording import plural
 
 _OF_A_RUN = ("name", "out", "resume")
@@ -26,15 +26,6 @@ class RunChange(Frozen):
     key: str
     before: Any = None
     after: Any = None
-
-
-class PairChange(Frozen):
-    """Pairs of a kind that the second run gained and lost, by pair id."""
-
-    before: int
-    after: int
-    gained: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
 
 
 class RunDiff(Frozen):
@@ -55,7 +46,7 @@ class RunDiff(Frozen):
     trust: tuple[RunChange, ...] = Field(
         (), description="What was measured of the judge after each run, a sentence a kind."
     )
-    pairs: dict[str, PairChange] = Field(default_factory=dict)
+    pairs: dict[str, SetChange] = Field(default_factory=dict)
     drop_reasons: tuple[RunChange, ...] = Field(
         (), description="Pairs dropped by reason, where their number changed."
     )
@@ -133,8 +124,8 @@ def _pair_ids(run: Path, kind: str) -> dict[str, None]:
     return dict.fromkeys(pair["pair_id"] for pair in stored_pairs(run, kind))
 
 
-def _pair_change(before: dict[str, None], after: dict[str, None]) -> PairChange:
-    return PairChange(
+def _pair_change(before: dict[str, None], after: dict[str, None]) -> SetChange:
+    return SetChange(
         before=len(before),
         after=len(after),
         gained=tuple(pair for pair in after if pair not in before),
@@ -166,7 +157,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[RunChange, 
 def _sentence(
     dialogues: TableDiff,
     judges: dict[str, tuple[RunChange, ...]],
-    pairs: dict[str, PairChange],
+    pairs: dict[str, SetChange],
 ) -> str:
     rate = dialogues.same_verdict
     if rate.of:

@@ -275,13 +275,13 @@ def _now() -> str:
 
 
 def _versions() -> dict[str, Any]:
-    versions = {package: _version(package) for package in _VERSIONED}
+    versions = {package: installed_version(package) for package in _VERSIONED}
     installed = {package: text for package, text in versions.items() if text is not None}
     return {"python": platform.python_version()} | installed
 
 
 @cache
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """Return a package's version; None where it is not installed.
 
     Cached because a manifest is written twice a run and each look-up takes ten milliseconds.

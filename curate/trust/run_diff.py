@@ -54,7 +54,7 @@ class ScoreShift(Frozen):
 
 
 class SetChange(Frozen):
-    """Which dialogues a set of the selection gained and lost."""
+    """Sizes of a set in both runs, and the ids that the second run gained and lost."""
 
     before: int
     after: int

@@ -20,6 +20,7 @@ from curate.planning.plan import Assumptions, make_plan
 from curate.recipe import Recipe, parse_recipe
 from curate.run.pipeline import RunResult, run_recipe
 from tests.live import live_server
+from tests.run import test_pipeline
 from tests.servers import CountingServer
 
 ray = pytest.importorskip("ray")
@@ -81,19 +82,15 @@ def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
         "base_url": server.base_url,
         "in_flight": IN_FLIGHT,
     }
-    return parse_recipe(
-        {
-            "name": "test",
-            "source": {"path": str(data)},
-            "scenario": "A person asks for help.",
-            "role": "A patient shop assistant.",
+    return test_pipeline.recipe(
+        server,
+        data,
+        **{
             "models": {"judge": model, "policy": model},
-            "adherence": {"output_mode": "continuous"},
             "select": {"where": {"helpful": "mean_helpfulness >= 3"}},
             "fork": {"where": "weakest_turn IS NOT NULL", "resamples": 1},
-            "max_unscored": 1.0,
         }
-        | sections
+        | sections,
     )
 
 

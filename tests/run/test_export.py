@@ -12,7 +12,7 @@ import pytest
 
 from curate.errors import UsageError
 from curate.export.counts import files
-from curate.recipe import Recipe, parse_recipe
+from curate.recipe import Recipe
 from curate.records import StageName, Unscored
 from curate.records.config import MinGood
 from curate.run.export import _write_judgments
@@ -20,6 +20,7 @@ from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_judged
 from curate.run.staging import scored_rows
 from tests.live import live_server
+from tests.run import test_pipeline
 from tests.servers import CountingServer
 
 SELECT = {"where": {}, "top": {"fraction": 0.3, "by": "mean_score"}, "active": None}
@@ -48,16 +49,11 @@ def write_chats(path: Path, count: int, *, again: int = 0) -> None:
 
 
 def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
-    model = {"engine": "openai", "model": "fake-judge", "base_url": server.base_url, "in_flight": 4}
-    return parse_recipe(
-        {
-            "name": "test",
-            "source": {"path": str(data)},
-            "scenario": "A person asks for help.",
-            "role": "A patient shop assistant.",
-            "models": {"judge": model, "policy": model},
+    return test_pipeline.recipe(
+        server,
+        data,
+        **{
             "adherence": False,
-            "max_unscored": 1.0,
             "select": SELECT,
             "export": {
                 "trainers": ["axolotl", "trl"],
@@ -66,7 +62,7 @@ def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
                 "kto_turns": {"min_good": LEVELS.model_dump()},
             },
         }
-        | sections
+        | sections,
     )
 
 

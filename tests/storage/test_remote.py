@@ -16,11 +16,11 @@ import pytest
 
 from curate.engines.cache import ReplyCache
 from curate.errors import CurateError, RunLockedError, UsageError
-from curate.recipe import Recipe, parse_recipe
 from curate.records import RUN_FORMAT
 from curate.run.pipeline import run_recipe
 from curate.storage.remote import RemoteFolder, open_run_folder, working_copy
 from tests.live import live_server
+from tests.run.test_pipeline import chat, recipe, write_rows
 from tests.servers import CountingServer
 
 
@@ -54,33 +54,7 @@ def server() -> Iterator[CountingServer]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    rows = []
-    for number in range(6):
-        messages = []
-        for turn in range(1 + number % 3):
-            messages += [
-                {"role": "user", "content": f"Question {turn} of chat {number}?"},
-                {"role": "assistant", "content": f"Answer {turn} in chat {number}."},
-            ]
-        rows.append({"id": f"chat-{number}", "messages": messages})
-    path = tmp_path / "chats.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
-    model = {"engine": "openai", "model": "fake-judge", "base_url": server.base_url, "in_flight": 4}
-    return parse_recipe(
-        {
-            "name": "test",
-            "source": {"path": str(data)},
-            "scenario": "A person asks for help.",
-            "role": "A patient shop assistant.",
-            "models": {"judge": model},
-            "max_unscored": 1.0,
-        }
-        | sections
-    )
+    return write_rows(tmp_path / "chats.jsonl", [chat(n, turns=1 + n % 3) for n in range(6)])
 
 
 def questions(server: CountingServer) -> int:
