@@ -319,14 +319,14 @@ class Recipe(Config):
         lead = self.models.lead
         if not self.asks_models or lead is None:
             return {}
-        asked = self.models.judges_by_role
+        engines = self.models.judges_by_role
         if self.fork is not False:
-            asked["policy"] = self.models.policy or lead
+            engines["policy"] = self.models.policy or lead
             if self.fork.guided_revision:
-                asked["reviser"] = self.models.reviser or asked["policy"]
+                engines["reviser"] = self.models.reviser or engines["policy"]
         if self.metrics is not False:
-            asked["metrics"] = self.models.metrics or lead
-        return {role: config.prices for role, config in asked.items()}
+            engines["metrics"] = self.models.metrics or lead
+        return {role: config.prices for role, config in engines.items()}
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -429,21 +429,21 @@ class Recipe(Config):
 
     def _asked(self) -> dict[str, str]:
         """Return the SQL conditions of the recipe by place, such as `fork.where`."""
-        asked = {} if self.fork is False else {"fork.where": self.fork.where}
+        conditions = {} if self.fork is False else {"fork.where": self.fork.where}
         if self.export is not False:
             turns = {
                 "export.salvage": self.export.salvage,
                 "export.kto_turns": self.export.kto_turns,
             }
-            asked |= {f"{place}.where": turn.where for place, turn in turns.items() if turn}
+            conditions |= {f"{place}.where": turn.where for place, turn in turns.items() if turn}
         if self.select is not False:
             # Where no conditions are given, those of the stages that run apply; and without any stage the
             # active-learning set of the default is empty.
-            given: dict[str, Any] = {"where": self.select.named or {}}
+            explicit: dict[str, Any] = {"where": self.select.named or {}}
             if "active" not in self.select.model_fields_set:
-                given["active"] = None
-            asked |= questions(self.select.model_copy(update=given))
-        return asked
+                explicit["active"] = None
+            conditions |= questions(self.select.model_copy(update=explicit))
+        return conditions
 
     def _absent_columns(self) -> dict[str, str]:
         """Return the columns that are null for every dialogue of this recipe, with the setting that makes them so."""
@@ -487,13 +487,16 @@ class Recipe(Config):
         """Refuse to export turns of dialogues outside the SFT set where they are not judged or selected."""
         if self.export is False:
             return
-        asked = {"export.salvage": self.export.salvage, "export.kto_turns": self.export.kto_turns}
-        for place, section in asked.items():
+        sections = {
+            "export.salvage": self.export.salvage,
+            "export.kto_turns": self.export.kto_turns,
+        }
+        for place, section in sections.items():
             if section is None:
                 continue
             check_condition(section.where, f"{place}.where")
-            for stage, given in (("judge", self.judge), ("select", self.select)):
-                if given is False:
+            for stage, setting in (("judge", self.judge), ("select", self.select)):
+                if setting is False:
                     raise UsageError(
                         f"recipe '{self.name}' asks for {place} without the stage it needs",
                         got=f"{stage}: false",
@@ -554,9 +557,9 @@ def parse_recipe(data: Recipe | Mapping[str, Any], where: str = "the recipe") ->
     return recipe
 
 
-def as_recipe(given: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
+def as_recipe(recipe: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
     """Return a recipe given as a `Recipe`, a mapping or the path of its file; errors as in `load_recipe`."""
-    return load_recipe(given) if isinstance(given, str | Path) else parse_recipe(given)
+    return load_recipe(recipe) if isinstance(recipe, str | Path) else parse_recipe(recipe)
 
 
 def parse_source(data: Mapping[str, Any]) -> SourceConfig:

@@ -92,11 +92,11 @@ def _outcome(row: Any) -> tuple[str, str] | None:
 
 
 def _of_pairs(pairs: Sequence[PreferencePair]) -> tuple[str, str] | None:
-    asked = [pair for pair in pairs if pair.check is not None or pair.source != "none"]
-    if not asked:
+    judged = [pair for pair in pairs if pair.check is not None or pair.source != "none"]
+    if not judged:
         return None
     # A missing revision says nothing about the policy's server: there may have been nothing to fix.
-    telling = [pair for pair in asked if pair.drop_reason != DropReason.NO_CANDIDATE]
+    telling = [pair for pair in judged if pair.drop_reason != DropReason.NO_CANDIDATE]
     reasons = {_of_pair(pair) for pair in telling}
     return (reasons.pop(), telling[-1].detail) if len(reasons) == 1 else ("", "")
 

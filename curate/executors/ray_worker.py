@@ -66,9 +66,9 @@ class Worker:
 
     async def close(self) -> None:
         """Close the engines and send the last counts."""
-        kept = (await self._opened()).kept
+        replies = (await self._opened()).kept
         await self._stack.aclose()
-        await kept.settle()
+        await replies.settle()
 
     async def _opened(self) -> _Opened:
         if self._opening is None:
@@ -93,6 +93,6 @@ class Worker:
             return answers
 
         counts = Counts(secrets.token_hex(8), Accounting())
-        kept = KeptReplies(exchange, counts, Budget(**self._recipe.budget.model_dump()))
-        asks = models.asks(kept, counts.accounting, kept)
-        return _Opened(models.facts, bind_stages(self._recipe, models), asks, kept)
+        replies = KeptReplies(exchange, counts, Budget(**self._recipe.budget.model_dump()))
+        asks = models.asks(replies, counts.accounting, replies)
+        return _Opened(models.facts, bind_stages(self._recipe, models), asks, replies)

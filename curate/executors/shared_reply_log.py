@@ -116,8 +116,8 @@ class KeptReplies:
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
         """Return the replies that exist for these keys, whichever worker received them."""
-        kept = await self._wish("get", list(keys))
-        read = {key: read_reply(reply) for key, reply in kept.items()}
+        stored = await self._wish("get", list(keys))
+        read = {key: read_reply(reply) for key, reply in stored.items()}
         return {key: reply for key, reply in read.items() if reply is not None}
 
     def start_call(self) -> Awaitable[None] | None:

@@ -301,23 +301,27 @@ class Agreement(TrustReport):
     def not_for_use(self) -> dict[str, str]:
         """Return the dimensions that may not be used as filters as the run has them, with the reason."""
         return {
-            name: why_not(held)
-            for name, held in self.dimensions.items()
-            if held.gate.state != "pass" or held.only_calibrated
+            name: why_not(dimension)
+            for name, dimension in self.dimensions.items()
+            if dimension.gate.state != "pass" or dimension.only_calibrated
         }
 
 
-def why_not(held: DimensionAgreement) -> str:
+def why_not(dimension: DimensionAgreement) -> str:
     """Return in a few words why a dimension may not be used as a filter."""
-    if held.only_calibrated:
+    if dimension.only_calibrated:
         return "its levels agree with people once they are calibrated, and here they are not"
-    kappa = held.mapped if held.gate.goes_by == "mapped" and held.mapped else held.levels
+    kappa = (
+        dimension.mapped
+        if dimension.gate.goes_by == "mapped" and dimension.mapped
+        else dimension.levels
+    )
     value = kappa.kappa.value
     shown = "kappa is not defined" if value is None else f"kappa {value:.2f}"
-    of = f"{plural(held.labels, 'label')} of {plural(held.dialogues, 'dialogue')}"
-    if held.gate.state == "fail":
-        return f"{shown}, at most {held.gate.upper:.2f}, on {of}"
-    more = held.gate.more_dialogues
+    of = f"{plural(dimension.labels, 'label')} of {plural(dimension.dialogues, 'dialogue')}"
+    if dimension.gate.state == "fail":
+        return f"{shown}, at most {dimension.gate.upper:.2f}, on {of}"
+    more = dimension.gate.more_dialogues
     few = "too few labels to tell" if more is None else f"about {more:,} more would tell"
     return f"{shown} on {of}: {few}"
 
@@ -329,19 +333,21 @@ def agreement_sentence(
 
     def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
         return ", ".join(
-            shown(name, held) for name, held in dimensions.items() if held.gate.state == state
+            shown(name, dimension)
+            for name, dimension in dimensions.items()
+            if dimension.gate.state == state
         )
 
-    def passing(name: str, held: DimensionAgreement) -> str:
-        shown = f"{name} once it is calibrated" if held.only_calibrated else name
-        return f"{shown} (kappa at least {held.gate.lower:.2f})"
+    def passing(name: str, dimension: DimensionAgreement) -> str:
+        shown = f"{name} once it is calibrated" if dimension.only_calibrated else name
+        return f"{shown} (kappa at least {dimension.gate.lower:.2f})"
 
-    def failing(name: str, held: DimensionAgreement) -> str:
-        mapped = " once mapped" if held.gate.goes_by == "mapped" else ""
-        return f"{name} (kappa at most {held.gate.upper:.2f}{mapped})"
+    def failing(name: str, dimension: DimensionAgreement) -> str:
+        mapped = " once mapped" if dimension.gate.goes_by == "mapped" else ""
+        return f"{name} (kappa at most {dimension.gate.upper:.2f}{mapped})"
 
-    def waiting(name: str, held: DimensionAgreement) -> str:
-        more = held.gate.more_dialogues
+    def waiting(name: str, dimension: DimensionAgreement) -> str:
+        more = dimension.gate.more_dialogues
         return name if more is None else f"{name} (about {plural(more, 'more dialogue')})"
 
     parts = []
@@ -356,5 +362,5 @@ def agreement_sentence(
     if open_ones := named("not_enough_labels", waiting):
         parts.append(f"there are too few labels to tell on {open_ones}")
     text = "; ".join(parts)
-    told = [text, *(share.described for share in shares)]
-    return " ".join(f"{one[0].upper()}{one[1:]}." for one in told)
+    sentences = [text, *(share.described for share in shares)]
+    return " ".join(f"{one[0].upper()}{one[1:]}." for one in sentences)

@@ -68,8 +68,8 @@ class JudgeCalibration(Frozen):
     def _has_its_curve(self) -> JudgeCalibration:
         lefts = [left for left, _ in self.knots]
         rising = bool(lefts) and all(low < high for low, high in pairwise(lefts))
-        given = None not in (self.slope, self.intercept) if self.method == "platt" else rising
-        if not given:
+        has_curve = None not in (self.slope, self.intercept) if self.method == "platt" else rising
+        if not has_curve:
             raise ValueError("platt needs slope and intercept, isotonic knots in rising order")
         return self
 

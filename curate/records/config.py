@@ -109,15 +109,15 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
 
 def _with_off(schema: JsonSchemaValue) -> JsonSchemaValue:
     """Return the schema of a key extended by `false` and `null`."""
-    told: JsonSchemaValue = {
+    annotations: JsonSchemaValue = {
         key: schema[key] for key in ("default", "description", "title") if key in schema
     }
-    plain = {key: value for key, value in schema.items() if key not in told}
+    plain = {key: value for key, value in schema.items() if key not in annotations}
     known = plain["anyOf"] if plain.keys() == {"anyOf"} else [plain]
     more = [off for off in _OFF_SCHEMAS if off not in known]
     if {"type": "boolean"} in known:
         more = [off for off in more if off["type"] == "null"]
-    return {**told, "anyOf": [*known, *more]}
+    return {**annotations, "anyOf": [*known, *more]}
 
 
 class MinGood(Config):

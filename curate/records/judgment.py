@@ -72,8 +72,8 @@ class JudgeIdentity(Frozen):
 
     def uncalibrated(self) -> JudgeIdentity:
         """Return the identity of the judge itself, without a calibration."""
-        kept = {key: value for key, value in self.sampling.items() if key != _CALIBRATION}
-        return self.model_copy(update={"sampling": kept})
+        sampling = {key: value for key, value in self.sampling.items() if key != _CALIBRATION}
+        return self.model_copy(update={"sampling": sampling})
 
 
 _CALIBRATION = "calibration"

@@ -155,11 +155,13 @@ class MetricsScore(WholeScore):
     @property
     def faults(self) -> dict[int, tuple[str, ...]]:
         """Return the problems that poor metrics find, by turn, such as `tool_routing: wrong_tool_selected`."""
-        found: dict[int, list[str]] = {}
+        problems: dict[int, list[str]] = {}
         for metric in self.metrics:
             for turn in metric.turns if metric.is_poor else ():
-                found.setdefault(turn, []).append(f"{metric.name}: {metric.failure_code or 'poor'}")
-        return {turn: tuple(said) for turn, said in sorted(found.items())}
+                problems.setdefault(turn, []).append(
+                    f"{metric.name}: {metric.failure_code or 'poor'}"
+                )
+        return {turn: tuple(listed) for turn, listed in sorted(problems.items())}
 
 
 class MetricFigures(Frozen):

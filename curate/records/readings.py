@@ -34,17 +34,17 @@ def turn_value(turn: TurnScores, dimension: str) -> float:
     return float(getattr(turn.digits or turn.scores, dimension))
 
 
-def conversation_value(held: ConversationScore) -> float | None:
+def conversation_value(score: ConversationScore) -> float | None:
     """Return the expectation of a conversation's score, 1-5, or the digit where there is none; None for n/a."""
-    if held.reading is not None and held.reading.mean is not None:
-        return held.reading.mean
-    digit = conversation_digit(held)
+    if score.reading is not None and score.reading.mean is not None:
+        return score.reading.mean
+    digit = conversation_digit(score)
     return None if digit is None else float(digit)
 
 
-def conversation_digit(held: ConversationScore) -> int | None:
+def conversation_digit(score: ConversationScore) -> int | None:
     """Return the judge's most likely answer; None for n/a."""
-    digit = held.score if held.digit is None else held.digit
+    digit = score.score if score.digit is None else score.digit
     return None if digit == "n/a" else digit
 
 
@@ -88,17 +88,17 @@ def dialogue_readings(
     calibration; and the metrics.
     """
     level = judgment.conversation_level
-    found = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
+    readings = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
     for name in TURN_DIMENSIONS:
         values = [turn_value(turn, name) for turn in judgment.per_turn]
-        found[f"mean_{name}"] = known_mean(values)
-        found[f"min_{name}"] = min(values, default=None)
-        found[f"last_{name}"] = values[-1] if values else None
+        readings[f"mean_{name}"] = known_mean(values)
+        readings[f"min_{name}"] = min(values, default=None)
+        readings[f"last_{name}"] = values[-1] if values else None
     if adherence is not None:
-        found[ADHERENCE] = _raw_adherence(adherence)
+        readings[ADHERENCE] = _raw_adherence(adherence)
     if metrics is not None:
-        found |= {METRIC + metric.name: metric_value(metric) for metric in metrics.metrics}
-    return found
+        readings |= {METRIC + metric.name: metric_value(metric) for metric in metrics.metrics}
+    return readings
 
 
 def _raw_adherence(score: AdherenceScore) -> float | None:

@@ -71,15 +71,15 @@ class ReviewReport(Frozen):
     @property
     def described(self) -> str:
         """Return the report as one sentence."""
-        said = (
+        sentence = (
             f"{plural(self.raters, 'person', 'people')} reviewed: {plural(self.accepted, 'dialogue')} accepted, "
             f"{self.rejected:,} rejected, {self.changed:,} of these against the rules"
         )
         if self.disagreed:
-            said += f"; {self.disagreed:,} where they disagree evenly, which the rules decide"
+            sentence += f"; {self.disagreed:,} where they disagree evenly, which the rules decide"
         if self.pairs_turned or self.texts:
-            said += f"; {plural(self.pairs_turned, 'pair')} left out, {self.texts:,} chosen texts written anew"
-        return said + "."
+            sentence += f"; {plural(self.pairs_turned, 'pair')} left out, {self.texts:,} chosen texts written anew"
+        return sentence + "."
 
 
 class Collision(Frozen):

@@ -63,13 +63,13 @@ def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
                 lines.append(f"{_below(place, 'engine')}: this key is needed, one of: {names}")
             case "union_tag_invalid":
                 tags = [tag for tag in map(_tag, inside) if tag is not None]
-                given = str(problem["ctx"]["tag"])
-                near = _nearest(given, tags) or f"; one of: {', '.join(tags)}"
-                lines.append(f"{_below(place, 'engine')}: no engine is called '{given}'{near}")
+                engine = str(problem["ctx"]["tag"])
+                near = _nearest(engine, tags) or f"; one of: {', '.join(tags)}"
+                lines.append(f"{_below(place, 'engine')}: no engine is called '{engine}'{near}")
             case kind:
-                said = _EXPECTED.get(kind, problem["msg"].removeprefix("Value error, "))
+                expectation = _EXPECTED.get(kind, problem["msg"].removeprefix("Value error, "))
                 got = "" if kind == "missing" else f" (got {shown})"
-                lines.append(f"{place}: {said}{got}" if place else f"{said}{got}")
+                lines.append(f"{place}: {expectation}{got}" if place else f"{expectation}{got}")
     return UsageError(what, got="\n    ".join(dict.fromkeys(lines)), fix=_SCHEMA)
 
 
@@ -90,7 +90,7 @@ def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
             fields = [
                 model.model_fields[str(part)] for model in models if part in model.model_fields
             ]
-            models = [found for field in fields for found in _models_in(field.annotation)] or models
+            models = [inner for field in fields for inner in _models_in(field.annotation)] or models
     return ".".join(shown), section, models
 
 
@@ -108,8 +108,8 @@ def _hint(key: str, models: Models, roots: Models) -> str:
     return _nearest(key, [name for model in models for name in model.model_fields])
 
 
-def _nearest(given: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1)
+def _nearest(key: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
@@ -150,6 +150,6 @@ def _models_in_all(models: Models) -> list[type[BaseModel]]:
         if model not in seen:
             seen[model] = None
             queue += [
-                found for f in model.model_fields.values() for found in _models_in(f.annotation)
+                inner for f in model.model_fields.values() for inner in _models_in(f.annotation)
             ]
     return list(seen)

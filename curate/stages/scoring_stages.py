@@ -82,8 +82,8 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
         ask = asks_about(item.dialogue, asks.judge)
         return await judge_dialogue(item.dialogue, ask, resolved, identity)
 
-    asked = resolved.model_dump(mode="json", exclude={"calibration", "persona_check", "jury"})
-    rows_fingerprint = stage_fingerprint("judging", asked, identity)
+    options = resolved.model_dump(mode="json", exclude={"calibration", "persona_check", "jury"})
+    rows_fingerprint = stage_fingerprint("judging", options, identity)
     return Stage(
         StageName.JUDGE,
         rows_fingerprint,
@@ -204,8 +204,8 @@ def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
         ask = asks_about(item.dialogue, asks.metrics)
         return await score_metrics(item.dialogue, ask, resolved, identity)
 
-    asked = resolved.model_dump(mode="json", exclude={"calibration"})
-    rows_fingerprint = stage_fingerprint("judging", asked, identity)
+    options = resolved.model_dump(mode="json", exclude={"calibration"})
+    rows_fingerprint = stage_fingerprint("judging", options, identity)
     return Stage(
         StageName.METRICS,
         rows_fingerprint,

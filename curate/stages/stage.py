@@ -165,8 +165,8 @@ def past_kept_replies(item: WorkItem, asks: Asks) -> Asks:
         answers: dict[bool, Iterator[Completion]] = {}
         for again, judge in ((False, asks.judge), (True, asks.judge_again)):
             if again in is_again:
-                asked = compress(requests, (one == again for one in is_again))
-                answers[again] = iter(await judge(list(asked)))
+                selected = compress(requests, (one == again for one in is_again))
+                answers[again] = iter(await judge(list(selected)))
         return [next(answers[again]) for again in is_again]
 
     return replace(asks, judge=ask)

@@ -157,8 +157,8 @@ class StageRows(Generic[R]):
 
     def stored(self, keys: pl.Series) -> Iterator[tuple[str, bytes]]:
         """Yield the rows of `keys` as JSON, in the order of the files."""
-        held = self._held()
-        return self._stored(held.is_last_distinct() & held.is_in(keys.implode()))
+        stored_keys = self._held()
+        return self._stored(stored_keys.is_last_distinct() & stored_keys.is_in(keys.implode()))
 
     def forget(self, keys: Iterable[str]) -> None:
         """Mark rows as pending. The old ones stay until a new row with the same key replaces them."""
