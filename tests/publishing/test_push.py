@@ -399,6 +399,7 @@ def test_unscored_dialogues_are_counted_and_have_no_score(run: Path) -> None:
             "dialogue_id": first["dialogue_id"],
             "content_hash": first["content_hash"],
             "stage": "judge",
+            "kind": "unscored",
             "reason": "context_overflow",
         }
         said = [json.dumps(unscored), *rows["record"][1:]]

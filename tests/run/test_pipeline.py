@@ -380,7 +380,7 @@ def test_rejections_are_counted_by_the_first_reason_and_by_every_one(tmp_path: P
     console = Console(width=100, record=True, file=io.StringIO())
     show_run(console, result, verbose=True)
     output = [" ".join(line.split()) for line in console.export_text().splitlines()]
-    assert "rejected for first reason have it at all" in output
+    assert "rejected for as first reason in all" in output
     for line in ("high 4 4", "highest 3 9", "higher 2 6"):
         assert line in output
     none = {"where": {"high": "reward > 40", "higher": "reward > 60"}}

@@ -581,7 +581,7 @@ def test_what_cannot_be_is_refused_before_a_call(
     with pytest.raises(UsageError, match="gives no readings"):
         run_recipe(plain, out=tmp_path / "json")
     for models, message in (
-        ({"judges": [model(server, "odd")]}, "no jury"),
+        ({"judges": [model(server, "odd")]}, "a jury needs two judges"),
         ({"judges": [model(server, "odd")] * 2}, "same model"),
         (
             {
