@@ -1,4 +1,4 @@
-"""Intervals, trends and quantiles over plain sequences: what more than one room counts with.
+"""Intervals, trends and quantiles over plain sequences, shared by several rooms.
 
 Plain numbers go in and come out; numpy and scipy are imported where they are used, so that the command line
 starts fast. Each function names the source of its formula. It stands below all rooms, so that an interval is

@@ -1,4 +1,4 @@
-"""Scores that need no understanding.
+"""Baseline scores that need no understanding of the text.
 
 A method that does not beat them shows how easy a file is, not how good the method.
 """
@@ -38,22 +38,22 @@ def baselines(turns: Sequence[LabelledTurn], block: int = BLOCK) -> dict[str, li
     has none); `unigram`, log-odds of a naive Bayes model of words that sees the labels of the file's other
     tenths and never the role; `position` of the row in its block of `block` rows.
     """
-    found = {
+    scores = {
         "word_count": _oriented([float(len(turn.case.candidate.split())) for turn in turns], turns),
         "overlap": _oriented([_overlap(turn.case) for turn in turns], turns),
     }
-    found["unigram"] = list(_unigram(turns))
-    found[POSITION] = _oriented([float(row % block) for row in range(len(turns))], turns)
-    return found
+    scores["unigram"] = list(_unigram(turns))
+    scores[POSITION] = _oriented([float(row % block) for row in range(len(turns))], turns)
+    return scores
 
 
 def _oriented(scores: Sequence[float | None], turns: Sequence[LabelledTurn]) -> list[float | None]:
-    held = [
+    known = [
         (score, turn.is_adherent)
         for score, turn in zip(scores, turns, strict=True)
         if score is not None
     ]
-    value = auc([score for score, _ in held], [label for _, label in held])
+    value = auc([score for score, _ in known], [label for _, label in known])
     sign = -1.0 if value is not None and value < 0.5 else 1.0
     return [None if score is None else sign * score for score in scores]
 
@@ -76,9 +76,9 @@ def _unigram(turns: Sequence[LabelledTurn]) -> list[float]:
     scores = [0.0] * len(turns)
     for fold in set(folds):
         counts = {True: Counter[str](), False: Counter[str]()}
-        for turn, said, place in zip(turns, words, folds, strict=True):
+        for turn, own_words, place in zip(turns, words, folds, strict=True):
             if place != fold:
-                counts[turn.is_adherent].update(said)
+                counts[turn.is_adherent].update(own_words)
         known = counts[True] | counts[False]
         sizes = {kind: counts[kind].total() + len(known) for kind in counts}
         odds = {word: _log_odds(word, counts, sizes) for word in known}

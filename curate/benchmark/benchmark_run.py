@@ -26,7 +26,7 @@ SIZES = (15, 50)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a benchmark is run.
+    """The options of a benchmark.
 
     Attributes:
         methods: reference and judge methods.
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkCondition:
-    """The first n turns: scores by method and by baseline, and what they come to.
+    """The first n turns: scores by method and by baseline, with their figures.
 
     `figures` holds the methods first, then the baselines.
     """
@@ -66,13 +66,13 @@ class BenchmarkCondition:
 
     @property
     def method_names(self) -> list[str]:
-        """In order."""
+        """Names of the methods, in order."""
         return [scores.name for scores in self.methods]
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What came of it.
+    """The result of a benchmark.
 
     Attributes:
         turns: of the whole file.
@@ -117,8 +117,8 @@ def run_benchmark(
     judged, warnings = _judge(options, turns[: sizes[-1]], progress)
     conditions = []
     for n in sizes:
-        found = {**scored[n], **{scores.name: scores.first(n) for scores in judged}}
-        methods = [found[method.name] for method in options.methods if method.name in found]
+        by_method = {**scored[n], **{scores.name: scores.first(n) for scores in judged}}
+        methods = [by_method[method.name] for method in options.methods if method.name in by_method]
         methods += [scores.first(n) for scores in options.saved]
         conditions.append(_condition(turns[:n], methods, options, is_last=n == sizes[-1]))
     return Benchmark(tuple(turns), tuple(conditions), not_run, tuple(warnings), options.threshold)
@@ -140,17 +140,17 @@ def _refuse_threshold(threshold: float | None) -> None:
         )
 
 
-def _sizes(asked: Sequence[int] | None, rows: int) -> tuple[int, ...]:
-    if asked is None:
+def _sizes(sizes: Sequence[int] | None, rows: int) -> tuple[int, ...]:
+    if sizes is None:
         return (*(n for n in SIZES if n < rows), rows)
-    wrong = [n for n in asked if not 2 <= n <= rows]
-    if wrong or not asked:
+    wrong = [n for n in sizes if not 2 <= n <= rows]
+    if wrong or not sizes:
         raise UsageError(
             "a condition does not fit the benchmark",
             got=", ".join(map(str, wrong)) or "none",
             expected=f"numbers of first rows, from 2 to {rows}",
         )
-    return tuple(sorted(set(asked)))
+    return tuple(sorted(set(sizes)))
 
 
 def _compare(
@@ -160,10 +160,10 @@ def _compare(
     options: Options,
     progress: Progress,
 ) -> tuple[dict[int, dict[str, MethodScores]], dict[str, str]]:
-    found: dict[int, dict[str, MethodScores]] = {n: {} for n in sizes}
+    by_size: dict[int, dict[str, MethodScores]] = {n: {} for n in sizes}
     not_run: dict[str, str] = {}
     if not methods:
-        return found, not_run
+        return by_size, not_run
     broken: dict[str, str] = {}
     comparer = Comparer(options.store / "embeddings.sqlite" if options.store else None)
     try:
@@ -175,18 +175,18 @@ def _compare(
             try:
                 check(method.config)
                 for done, n in enumerate(sizes, start=1):
-                    found[n][method.name] = comparer.score(method, turns[:n])
+                    by_size[n][method.name] = comparer.score(method, turns[:n])
                     progress(method.name, done, len(sizes))
             except CurateError as error:
                 if not options.tolerant:
                     raise
                 not_run[method.name] = str(error)
                 if reads:
-                    # What cannot be opened once is not tried for each method: the Hub's client is patient.
+                    # A model that failed to open is not tried again for each method: the Hub's client retries for long.
                     broken[reads] = str(error)
     finally:
         comparer.close()
-    return found, not_run
+    return by_size, not_run
 
 
 def _encoder(method: Method) -> str:

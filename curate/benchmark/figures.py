@@ -1,4 +1,4 @@
-"""What the paper reports about a method, from its scores and the labels."""
+"""The figures that the paper reports about a method, from its scores and the labels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TurnKindFigures:
 
 @dataclass(frozen=True, slots=True)
 class MethodFigures:
-    """What a method came to on one condition. None where a figure is not defined.
+    """The figures of a method on one condition; None where a figure is not defined.
 
     Attributes:
         method: its name.
@@ -109,8 +109,8 @@ def figures(
             methods whose scores are all 0 or 1.
         resamples: of the bootstrap intervals; 0 for none.
     """
-    held = [(s, turn) for s, turn in zip(scores, turns, strict=True) if s is not None]
-    values, gold = [s for s, _ in held], [turn.is_adherent for _, turn in held]
+    scored = [(s, turn) for s, turn in zip(scores, turns, strict=True) if s is not None]
+    values, gold = [s for s, _ in scored], [turn.is_adherent for _, turn in scored]
     binary = bool(values) and set(values) <= {0.0, 1.0}
     cut = 0.5 if binary and threshold is None else threshold
     decided = None if cut is None else [value >= cut for value in values]
@@ -119,7 +119,7 @@ def figures(
     return MethodFigures(
         method=method,
         n=len(turns),
-        unscored=len(turns) - len(held),
+        unscored=len(turns) - len(scored),
         binary=binary,
         mean_adherent=means.positive if means else None,
         mean_violation=means.negative if means else None,
@@ -134,13 +134,13 @@ def figures(
         brier=brier_score(values, gold) if chances else None,
         ece=expected_calibration_error(values, gold) if chances else None,
         intervals=_intervals(values, decided, gold, resamples, chances=chances),
-        by_kind=_by_kind(values, [turn for _, turn in held]),
+        by_kind=_by_kind(values, [turn for _, turn in scored]),
     )
 
 
-def as_row(found: MethodFigures) -> dict[str, Any]:
+def as_row(row: MethodFigures) -> dict[str, Any]:
     """Return one line of `results.csv`, see `COLUMNS`."""
-    return {name: getattr(found, name) for name in COLUMNS}
+    return {name: getattr(row, name) for name in COLUMNS}
 
 
 def _intervals(
@@ -159,11 +159,11 @@ def _intervals(
     if decided is not None:
         for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa", "accuracy"):
             statistics[name] = partial(_decisions, name, decided, gold)
-    found = {
+    intervals = {
         name: bootstrap_interval(statistic, len(gold), resamples=resamples)
         for name, statistic in statistics.items()
     }
-    return {name: interval for name, interval in found.items() if interval is not None}
+    return {name: interval for name, interval in intervals.items() if interval is not None}
 
 
 def _decisions(
@@ -175,14 +175,14 @@ def _decisions(
     """Return a figure of a hard decision in each resample, as `accuracy`, `cohen_kappa` and `f1_scores` count it; NaN undefined."""
     import numpy as np
 
-    labels, said = np.asarray(gold, bool), np.asarray(decided, bool)
+    labels, decisions = np.asarray(gold, bool), np.asarray(decided, bool)
     total = counts.sum(axis=1)
-    # Adherent and rightly said to be; a violation and rightly said to be.
-    yes, no = counts @ (labels & said), counts @ ~(labels | said)
+    # True positives and true negatives.
+    yes, no = counts @ (labels & decisions), counts @ ~(labels | decisions)
     right: npt.NDArray[np.float64] = (yes + no) / total
     if name == "accuracy":
         return right
-    adherent, accepted = counts @ labels, counts @ said
+    adherent, accepted = counts @ labels, counts @ decisions
     with np.errstate(invalid="ignore"):
         if name == "kappa":
             chance = (adherent * accepted + (total - adherent) * (total - accepted)) / total**2
@@ -197,16 +197,16 @@ def _decisions(
 
 def _by_kind(values: Sequence[float], turns: Sequence[LabelledTurn]) -> dict[str, TurnKindFigures]:
     kinds = {turn.label for turn in turns}
-    found = {}
+    figures_of = {}
     for kind in sorted(kinds, key=lambda kind: (kind != ADHERENT, kind)):
         own = [value for value, turn in zip(values, turns, strict=True) if turn.label == kind]
         rows = [at for at, turn in enumerate(turns) if turn.label in (ADHERENT, kind)]
-        found[kind] = TurnKindFigures(
+        figures_of[kind] = TurnKindFigures(
             n=len(own),
             mean=sum(own) / len(own),
             auc=auc([values[at] for at in rows], [turns[at].is_adherent for at in rows]),
         )
-    return found
+    return figures_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def verdicts(
     A method or baseline whose AUC is not defined is left out.
     """
     rivals = _rivals(baselines, turns)
-    found = []
+    compared = []
     for name, scores in methods.items():
         for place, rival in enumerate(rivals):
             both = [
@@ -271,8 +271,10 @@ def verdicts(
             if first is None or second is None:
                 continue
             interval = paired_interval(ours, theirs, gold, resamples=resamples)
-            found.append(Verdict(name, rival, place == 0, first, second, first - second, interval))
-    return found
+            compared.append(
+                Verdict(name, rival, place == 0, first, second, first - second, interval)
+            )
+    return compared
 
 
 def _rivals(
@@ -280,8 +282,8 @@ def _rivals(
 ) -> list[str]:
     areas: dict[str, float] = {}
     for name, scores in baselines.items():
-        held = [(s, turn) for s, turn in zip(scores, turns, strict=True) if s is not None]
-        area = auc([s for s, _ in held], [turn.is_adherent for _, turn in held])
+        scored = [(s, turn) for s, turn in zip(scores, turns, strict=True) if s is not None]
+        area = auc([s for s, _ in scored], [turn.is_adherent for _, turn in scored])
         if area is not None:
             areas[name] = area
     ranked = sorted(areas, key=lambda name: -areas[name])

@@ -1,4 +1,4 @@
-"""From a labelled file to the turns that methods are asked about."""
+"""Reads a labelled file as the turns that methods score."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def labelled_turns(
     Raises:
         UsageError: a dialogue has no label, no assistant turn, or more references than turns.
     """
-    found = []
+    labelled = []
     for number, dialogue in enumerate(map(_with_history, dialogues), start=1):
         cases = cases_of(dialogue)
         labels = _labels(dialogue.labels.get(field), len(cases or ()), adherent)
@@ -102,17 +102,17 @@ def labelled_turns(
                 "and a last assistant turn, or a list with a label for each assistant turn",
                 fix=_other_labels(dialogue, field),
             )
-        found += [
+        labelled += [
             LabelledTurn(_until(dialogue, place), case, label)
             for place, (case, label) in enumerate(zip(cases, labels, strict=True))
             if label is not None
         ]
-    return found
+    return labelled
 
 
-def _labels(given: object, turns: int, adherent: str) -> list[str | None] | None:
+def _labels(raw: object, turns: int, adherent: str) -> list[str | None] | None:
     """Return a label for each assistant turn, None for those without; None instead of all where it cannot be read."""
-    values = given if isinstance(given, list) else [None] * (turns - 1) + [given]
+    values = raw if isinstance(raw, list) else [None] * (turns - 1) + [raw]
     labels = [_label(value, adherent) for value in values]
     unread = any(
         label is None and value is not None for label, value in zip(labels, values, strict=True)
@@ -138,21 +138,21 @@ def _with_history(dialogue: Dialogue) -> Dialogue:
 
     Its references are then all of that one reply. Rows of other shapes come back as they are.
     """
-    said = dialogue.metadata
+    metadata = dialogue.metadata
     if any(message.role == "user" for message in dialogue.messages) or not (
-        isinstance(said.get("user"), str) or said.get("history")
+        isinstance(metadata.get("user"), str) or metadata.get("history")
     ):
         return dialogue
     try:
-        before = _HISTORY.validate_python(said.get("history") or ())
+        before = _HISTORY.validate_python(metadata.get("history") or ())
     except ValidationError as error:
         raise UsageError(
             f"the history of '{dialogue.id}' cannot be read",
             got=str(error.errors()[0]["msg"]),
             expected="a list of {role, content} under 'history'",
         ) from error
-    if isinstance(said.get("user"), str):
-        before += (Message(role="user", content=said["user"]),)
+    if isinstance(metadata.get("user"), str):
+        before += (Message(role="user", content=metadata["user"]),)
     messages = before + dialogue.messages
     whole = dialogue.model_copy(update={"messages": messages, "references": ()})
     turns = sum(turn.has_assistant for turn in whole.turns)

@@ -130,7 +130,7 @@ def _way_out(name: str, config: ReferenceConfig) -> str:
 
 
 Progress = Callable[[str, int, int], None]
-"""Told a method's name, how many turns it has scored, and how many there are."""
+"""Called with a method's name, how many turns it has scored, and how many there are."""
 
 _ANY_SHARE = 1e-9
 
@@ -171,8 +171,10 @@ async def judge_turns(
     async with model_pool(recipe) as models:
         log.warn(trust_warning(models.judge.identity))
         async with models.asking(replies, log.accounting, log.budget) as asks:
-            found = [await _score(method, turns, models, asks, log, progress) for method in methods]
-    return found, list(log.warnings)
+            results = [
+                await _score(method, turns, models, asks, log, progress) for method in methods
+            ]
+    return results, list(log.warnings)
 
 
 async def _score(

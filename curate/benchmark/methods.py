@@ -1,4 +1,4 @@
-"""Which methods are asked for, with which parameters, and what each came to on a condition.
+"""The methods of a benchmark with their parameters, and their scores on a condition.
 
 A method is written as in a recipe's `scoring_method`, with parameters of its own in brackets where several
 variants stand side by side: `cosine,knn[pool=turn],llm_judge[output_mode=continuous]`.
@@ -36,7 +36,7 @@ _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method asked for: its name in the tables, and its parameters."""
+    """A method to run: its name in the tables, and its parameters."""
 
     name: str
     config: AdherenceConfig
@@ -89,7 +89,7 @@ def parse_methods(text: str, base: AdherenceConfig) -> list[Method]:
     Raises:
         UsageError: an unknown method, key or value; says which there are.
     """
-    found = []
+    methods = []
     for part in _apart(text):
         match = _METHOD.fullmatch(part)
         if match is None or match.group(1) not in METHODS:
@@ -98,19 +98,19 @@ def parse_methods(text: str, base: AdherenceConfig) -> list[Method]:
                 got=part.strip() or "nothing between two commas",
                 expected=f"of {', '.join(METHODS)}, as name or name[key=value,key=value]",
             )
-        name, given = match.group(1), _parameters(match.group(2) or "", part)
-        found.append(Method(part.strip(), _configured(name, given, base)))
-    return found
+        name, settings = match.group(1), _parameters(match.group(2) or "", part)
+        methods.append(Method(part.strip(), _configured(name, settings, base)))
+    return methods
 
 
 def _apart(text: str) -> list[str]:
     """Return the parts between commas, but for those in brackets."""
-    hidden = _IN_BRACKETS.sub(lambda found: found[0].replace(",", "\0"), text)
+    hidden = _IN_BRACKETS.sub(lambda match: match[0].replace(",", "\0"), text)
     return [part.replace("\0", ",") for part in hidden.split(",")]
 
 
 def _parameters(text: str, where: str) -> dict[str, Any]:
-    given = {}
+    parameters = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, sign, value = part.partition("=")
         if not sign:
@@ -118,25 +118,25 @@ def _parameters(text: str, where: str) -> dict[str, Any]:
                 "a parameter has no value", got=where.strip(), expected="name[key=value]"
             )
         try:
-            given[key.strip()] = parse_yaml(value)
+            parameters[key.strip()] = parse_yaml(value)
         except ValueError as error:
             raise UsageError(
                 f"the value of {key} cannot be read",
                 got=value,
                 expected="a number, true, false or null",
             ) from error
-    return given
+    return parameters
 
 
-def _configured(name: str, given: dict[str, Any], base: AdherenceConfig) -> AdherenceConfig:
+def _configured(name: str, settings: dict[str, Any], base: AdherenceConfig) -> AdherenceConfig:
     judged = name == LLM_JUDGE
     model: type[BaseModel] = AdherenceConfig if judged else ReferenceConfig
     known = [key for key in model.model_fields if key not in ("scoring_method", "reference")]
-    for key in given:
+    for key in settings:
         if key not in known:
             raise UsageError(f"{name} has no parameter '{key}'", expected=f"of {', '.join(known)}")
     data = base.model_dump() | {"scoring_method": name}
-    data |= given if judged else {"reference": data["reference"] | given}
+    data |= settings if judged else {"reference": data["reference"] | settings}
     try:
         return AdherenceConfig.model_validate(data)
     except ValidationError as error:
@@ -199,8 +199,8 @@ def load_settings(
         base = base.model_copy(update={"reference": reference})
     usual = (*USUAL, *((LLM_JUDGE,) if recipe.models.lead is not None else ()))
     chosen = ",".join(usual) if methods is None else methods
-    found = tuple(parse_methods(chosen, base)) if chosen.strip() else ()
-    return Settings(found, recipe, are_named=methods is not None)
+    parsed = tuple(parse_methods(chosen, base)) if chosen.strip() else ()
+    return Settings(parsed, recipe, are_named=methods is not None)
 
 
 def parse_conditions(text: str | None, rows: int) -> tuple[int, ...] | None:
@@ -228,7 +228,7 @@ def _load(judge: Path | None, changes: Sequence[str]) -> Recipe:
         try:
             return load_recipe(defaults, changes)
         except UsageError as error:
-            # The user wrote an option, and no recipe: the path of ours would only mislead.
+            # The user wrote an option and no recipe, so the path of the built-in recipe would mislead.
             raise UsageError(
                 error.problem.replace(str(defaults), "what the options make"),
                 got=error.got,

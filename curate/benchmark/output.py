@@ -1,4 +1,4 @@
-"""What a benchmark leaves in its folder."""
+"""The files that a benchmark writes into its folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prepare_folder(folder: Path) -> None:
         ) from error
 
 
-def write_benchmark(found: Benchmark, folder: Path, title: str) -> list[Path]:
+def write_benchmark(benchmark: Benchmark, folder: Path, title: str) -> list[Path]:
     """Write `tables.md`, `results.csv` and `scores.json`; returns their paths.
 
     `scores.json` has every score of the largest condition in the shape that is read as saved scores.
@@ -39,11 +39,11 @@ def write_benchmark(found: Benchmark, folder: Path, title: str) -> list[Path]:
     Raises:
         CurateError: the folder cannot be written.
     """
-    full = found.full
+    full = benchmark.full
     scores = saved_scores((*full.methods, *full.baselines), full.n)
     contents = {
-        "tables.md": _markdown(found, title).encode(),
-        "results.csv": as_csv(found).encode(),
+        "tables.md": _markdown(benchmark, title).encode(),
+        "results.csv": as_csv(benchmark).encode(),
         "scores.json": orjson.dumps(scores, option=orjson.OPT_INDENT_2) + b"\n",
     }
     paths = []
@@ -60,12 +60,12 @@ def write_benchmark(found: Benchmark, folder: Path, title: str) -> list[Path]:
     return paths
 
 
-def summary(found: Benchmark) -> str:
+def summary(benchmark: Benchmark) -> str:
     """Count the turns of each kind in the largest condition."""
-    counts = Counter(turn.label for turn in found.turns[: found.full.n])
+    counts = Counter(turn.label for turn in benchmark.turns[: benchmark.full.n])
     kinds = ", ".join(f"{count} {label}" for label, count in counts.most_common())
-    roles = len({turn.case.role for turn in found.turns[: found.full.n]})
-    return f"{found.full.n} of {plural(len(found.turns), 'turn')}, {plural(roles, 'role')}: {kinds}"
+    roles = len({turn.case.role for turn in benchmark.turns[: benchmark.full.n]})
+    return f"{benchmark.full.n} of {plural(len(benchmark.turns), 'turn')}, {plural(roles, 'role')}: {kinds}"
 
 
 def origin(scores: MethodScores) -> str:
@@ -82,21 +82,21 @@ def origin(scores: MethodScores) -> str:
 
 def by_reason(not_run: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the methods that could not run, together where one reason stopped them."""
-    found: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for name, why in not_run.items():
-        found.setdefault(why, []).append(name)
-    return found
+        names_by_reason.setdefault(why, []).append(name)
+    return names_by_reason
 
 
-def _markdown(found: Benchmark, title: str) -> str:
-    lines = [f"# Role adherence on {title}", "", f"{summary(found)}.", ""]
-    lines += [f"- `{scores.name}`: {origin(scores)}" for scores in found.full.methods]
+def _markdown(benchmark: Benchmark, title: str) -> str:
+    lines = [f"# Role adherence on {title}", "", f"{summary(benchmark)}.", ""]
+    lines += [f"- `{scores.name}`: {origin(scores)}" for scores in benchmark.full.methods]
     lines += [
         f"- {', '.join(f'`{name}`' for name in names)}: not run. {('; '.join(line.strip() for line in why.splitlines()))}"
-        for why, names in by_reason(found.not_run).items()
+        for why, names in by_reason(benchmark.not_run).items()
     ]
-    lines += [f"- Warning: {warning}" for warning in found.warnings]
-    return "\n".join([*lines, "", *map(as_markdown, tables_of(found))])
+    lines += [f"- Warning: {warning}" for warning in benchmark.warnings]
+    return "\n".join([*lines, "", *map(as_markdown, tables_of(benchmark))])
 
 
 PREFIX = "saved:"
@@ -116,15 +116,17 @@ def read_saved_scores(path: str | Path, rows: int) -> list[MethodScores]:
     """
     try:
         results = orjson.loads(Path(path).read_bytes())["results"]
-        given = {str(name): (result, list(result["scores"])) for name, result in results.items()}
+        results_of = {
+            str(name): (result, list(result["scores"])) for name, result in results.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             "not a file of saved scores",
             got=f"{path}: {error!r}",
             expected='{"results": {"name": {"model": "…", "scores": [...]}}}',
         ) from error
-    found = []
-    for name, (result, values) in given.items():
+    methods = []
+    for name, (result, values) in results_of.items():
         wrong = next((place for place, value in enumerate(values) if not _is_score(value)), None)
         if len(values) != rows or wrong is not None:
             raise UsageError(
@@ -133,7 +135,7 @@ def read_saved_scores(path: str | Path, rows: int) -> list[MethodScores]:
                 + ("" if wrong is None else f", entry {wrong + 1} is {values[wrong]!r}"),
                 expected=f"{rows} numbers (or null), one a row in order",
             )
-        found.append(
+        methods.append(
             MethodScores(
                 name=PREFIX + name,
                 scores=tuple(values),
@@ -143,7 +145,7 @@ def read_saved_scores(path: str | Path, rows: int) -> list[MethodScores]:
                 reasons=tuple("null" if value is None else None for value in values),
             )
         )
-    return found
+    return methods
 
 
 def saved_scores(methods: Sequence[MethodScores], rows: int) -> dict[str, Any]:

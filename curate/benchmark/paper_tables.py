@@ -28,20 +28,20 @@ class Table:
     texts: frozenset[str] = frozenset()
 
 
-def tables_of(found: Benchmark) -> list[Table]:
+def tables_of(benchmark: Benchmark) -> list[Table]:
     """Return every table of a benchmark, in the paper's order; one without rows is left out."""
-    made = [
-        _baselines(found),
-        _continuous(found),
-        _binary(found),
-        _bootstrap(found),
-        _probabilities(found),
-        *_by_kind(found, "AUC of adherent turns against each kind of violation", "auc"),
-        *_by_kind(found, "Mean score by kind of turn", "mean"),
-        _unified(found),
-        _verdicts(found),
+    tables = [
+        _baselines(benchmark),
+        _continuous(benchmark),
+        _binary(benchmark),
+        _bootstrap(benchmark),
+        _probabilities(benchmark),
+        *_by_kind(benchmark, "AUC of adherent turns against each kind of violation", "auc"),
+        *_by_kind(benchmark, "Mean score by kind of turn", "mean"),
+        _unified(benchmark),
+        _verdicts(benchmark),
     ]
-    return [table for table in made if table.rows]
+    return [table for table in tables if table.rows]
 
 
 def as_markdown(table: Table) -> str:
@@ -57,12 +57,12 @@ def as_markdown(table: Table) -> str:
     return "\n".join([*lines, *(["", table.note] if table.note else []), ""])
 
 
-def as_csv(found: Benchmark) -> str:
+def as_csv(benchmark: Benchmark) -> str:
     """Return `results.csv`: every method and baseline on every condition; a figure that is not defined is empty."""
     sink = io.StringIO()
     writer = csv.DictWriter(sink, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for figures in _ordered(found):
+    for figures in _ordered(benchmark):
         row = as_row(figures)
         writer.writerow({key: _exact(value) for key, value in row.items()})
     return sink.getvalue()
@@ -83,16 +83,16 @@ def between(interval: Interval | None, *, signed: bool = False) -> str:
     return f"[{number(interval.low, signed=signed)}, {number(interval.high, signed=signed)}]"
 
 
-def _baselines(found: Benchmark) -> Table:
-    sizes = [condition.n for condition in found.conditions]
+def _baselines(benchmark: Benchmark) -> Table:
+    sizes = [condition.n for condition in benchmark.conditions]
     areas = {
         (figures.method, condition.n): figures.auc
-        for condition in found.conditions
+        for condition in benchmark.conditions
         for figures in condition.figures
     }
     rows = [
-        (name, *(number(areas[name, n]) for n in sizes), what)
-        for name, what in DESCRIPTIONS.items()
+        (name, *(number(areas[name, n]) for n in sizes), description)
+        for name, description in DESCRIPTIONS.items()
     ]
     return Table(
         "What needs no understanding: AUC",
@@ -108,22 +108,22 @@ Show = Callable[[MethodFigures], str]
 
 def _shows(*names: str) -> dict[str, Show]:
     """Make columns that show, of a method, a figure by its name, or with brackets its interval; `heading:name`."""
-    shown: dict[str, Show] = {"method": lambda found: found.method, "n": lambda found: str(found.n)}
+    shown: dict[str, Show] = {"method": lambda row: row.method, "n": lambda row: str(row.n)}
     for column in names:
         heading, _, name = column.rpartition(":")
         shown[heading or name] = partial(_shown, name)
     return shown
 
 
-def _shown(name: str, found: MethodFigures) -> str:
+def _shown(name: str, row: MethodFigures) -> str:
     if name.startswith("["):
-        return between(found.intervals.get(name.strip("[]")))
-    value = getattr(found, name)
+        return between(row.intervals.get(name.strip("[]")))
+    value = getattr(row, name)
     return str(value) if name == "unscored" else number(value, signed=name == "separation")
 
 
 def _of_methods(
-    found: Benchmark,
+    benchmark: Benchmark,
     title: str,
     shown: Mapping[str, Show],
     note: str,
@@ -132,15 +132,15 @@ def _of_methods(
     """Return each method that has such figures, by rising n."""
     rows = (
         tuple(show(figures) for show in shown.values())
-        for figures in _ordered(found, methods_only=True)
+        for figures in _ordered(benchmark, methods_only=True)
         if has(figures)
     )
     return Table(title, tuple(shown), tuple(rows), note)
 
 
-def _continuous(found: Benchmark) -> Table:
+def _continuous(benchmark: Benchmark) -> Table:
     return _of_methods(
-        found,
+        benchmark,
         "Continuous methods",
         _shows(
             *("adh.:mean_adherent", "viol.:mean_violation", "sep.:separation"),
@@ -152,24 +152,24 @@ def _continuous(found: Benchmark) -> Table:
     )
 
 
-def _binary(found: Benchmark) -> Table:
-    cut = found.threshold
-    held = "" if cut is None else f"Scores of at least {cut:g} are adherent. "
+def _binary(benchmark: Benchmark) -> Table:
+    cut = benchmark.threshold
+    rule = "" if cut is None else f"Scores of at least {cut:g} are adherent. "
     return _of_methods(
-        found,
+        benchmark,
         "Binary decisions",
         _shows(
             *("F1 adh.:f1_adherent", "F1 viol.:f1_violation", "macro F1:f1_macro", "kappa"),
             *("acc.:accuracy", "95 %:[accuracy]", "unsc.:unscored"),
         ),
-        f"{held}acc.: accuracy, the share of right decisions.",
+        f"{rule}acc.: accuracy, the share of right decisions.",
         lambda figures: figures.f1_macro is not None,
     )
 
 
-def _bootstrap(found: Benchmark) -> Table:
+def _bootstrap(benchmark: Benchmark) -> Table:
     return _of_methods(
-        found,
+        benchmark,
         "Binary decisions: bootstrap intervals",
         _shows(
             *("macro F1:[f1_macro]", "F1 adherent:[f1_adherent]"),
@@ -180,9 +180,9 @@ def _bootstrap(found: Benchmark) -> Table:
     )
 
 
-def _probabilities(found: Benchmark) -> Table:
+def _probabilities(benchmark: Benchmark) -> Table:
     return _of_methods(
-        found,
+        benchmark,
         "Scores taken as probabilities",
         _shows("Brier:brier", "95 %:[brier]", "ECE:ece"),
         "Brier: mean squared distance from the label (0 is perfect, a score of .5 everywhere has .25); ECE: "
@@ -191,8 +191,8 @@ def _probabilities(found: Benchmark) -> Table:
     )
 
 
-def _by_kind(found: Benchmark, title: str, figure: str) -> list[Table]:
-    full = found.full
+def _by_kind(benchmark: Benchmark, title: str, figure: str) -> list[Table]:
+    full = benchmark.full
     kinds = list(dict.fromkeys(kind for figures in full.figures for kind in figures.by_kind))
     if figure == "auc":
         kinds = kinds[1:]
@@ -216,8 +216,8 @@ def _by_kind(found: Benchmark, title: str, figure: str) -> list[Table]:
     return tables
 
 
-def _unified(found: Benchmark) -> Table:
-    full = found.full
+def _unified(benchmark: Benchmark) -> Table:
+    full = benchmark.full
     ranked = sorted(
         (figures for figures in full.figures if figures.auc is not None),
         key=lambda figures: -(figures.auc or 0.0),
@@ -242,7 +242,7 @@ def _unified(found: Benchmark) -> Table:
     )
 
 
-def _verdicts(found: Benchmark) -> Table:
+def _verdicts(benchmark: Benchmark) -> Table:
     rows = [
         (
             verdict.method if verdict.is_best else "",
@@ -252,9 +252,9 @@ def _verdicts(found: Benchmark) -> Table:
             between(verdict.interval, signed=True),
             verdict.said,
         )
-        for verdict in found.full.verdicts
+        for verdict in benchmark.full.verdicts
     ]
-    first = [verdict for verdict in found.full.verdicts if verdict.is_best]
+    first = [verdict for verdict in benchmark.full.verdicts if verdict.is_best]
     ahead = sum(verdict.beats for verdict in first)
     note = (
         f"{ahead} of {len(first)} beat the best baseline. Difference of AUCs with its 95 % interval, from the same 1,000 resamples for both. The best "
@@ -262,7 +262,7 @@ def _verdicts(found: Benchmark) -> Table:
         "stands below it."
     )
     return Table(
-        f"Does it beat the best baseline? (n = {found.full.n})",
+        f"Does it beat the best baseline? (n = {benchmark.full.n})",
         ("method", "AUC", "baseline", "diff.", "95 %", "verdict"),
         tuple(rows),
         note,
@@ -270,10 +270,10 @@ def _verdicts(found: Benchmark) -> Table:
     )
 
 
-def _ordered(found: Benchmark, *, methods_only: bool = False) -> list[MethodFigures]:
+def _ordered(benchmark: Benchmark, *, methods_only: bool = False) -> list[MethodFigures]:
     """Return the rows method by method, each by rising n."""
-    by_name = [{f.method: f for f in condition.figures} for condition in found.conditions]
-    full = found.full
+    by_name = [{f.method: f for f in condition.figures} for condition in benchmark.conditions]
+    full = benchmark.full
     names: Sequence[str] = full.method_names if methods_only else list(by_name[-1])
     return [figures[name] for name in names for figures in by_name]
 

@@ -54,7 +54,7 @@ def check_plots() -> None:
         raise UsageError(refusal.problem, fix=f"{refusal.fix}, or --no-plots") from error
 
 
-def write_plots(found: Benchmark, folder: Path) -> list[Path]:
+def write_plots(benchmark: Benchmark, folder: Path) -> list[Path]:
     """Draw what there is to draw, as PNG files; returns their paths.
 
     `class_means`, `separation` and `macro_f1` (with more than one condition; the latter of methods that decide), `roc` and `reliability` (of methods whose
@@ -70,7 +70,7 @@ def write_plots(found: Benchmark, folder: Path) -> list[Path]:
     }
     paths = []
     for name, draw in drawn.items():
-        figure = draw(found)
+        figure = draw(benchmark)
         if figure is not None:
             path = folder / f"{name}.png"
             figure.savefig(path, dpi=150, metadata={"Software": None})
@@ -78,12 +78,12 @@ def write_plots(found: Benchmark, folder: Path) -> list[Path]:
     return paths
 
 
-def _class_means(found: Benchmark) -> Figure | None:
+def _class_means(benchmark: Benchmark) -> Figure | None:
     """Draw a panel for each method, with a pair of bars for each condition."""
-    names = [f.method for f in _methods(found) if f.separation is not None]
+    names = [f.method for f in _methods(benchmark) if f.separation is not None]
     figure, panels = _panels(len(names), height=2.2)
     for panel, name in zip(panels, names, strict=False):
-        rows = [f for f in _by_condition(found, name) if f.separation is not None]
+        rows = [f for f in _by_condition(benchmark, name) if f.separation is not None]
         places = range(len(rows))
         for shift, colour, label, values in (
             (-0.2, _ADHERENT, "adherent", [f.mean_adherent or 0.0 for f in rows]),
@@ -102,41 +102,41 @@ def _class_means(found: Benchmark) -> Figure | None:
     return _finished(figure, panels, "Mean score by class")
 
 
-def _separation(found: Benchmark) -> Figure | None:
+def _separation(benchmark: Benchmark) -> Figure | None:
     label = "mean of adherent turns minus mean of violations"
-    drawn = _lines(found, "separation", "Separation against n", label)
+    drawn = _lines(benchmark, "separation", "Separation against n", label)
     if drawn is not None:
         drawn.axes[0].axhline(0, color="black", linewidth=0.8)
     return drawn
 
 
-def _macro_f1(found: Benchmark) -> Figure | None:
+def _macro_f1(benchmark: Benchmark) -> Figure | None:
     """Draw each point with its bootstrap interval."""
     label = "macro F1, 95 % bootstrap interval"
-    drawn = _lines(found, "f1_macro", "Macro F1 against n", label)
+    drawn = _lines(benchmark, "f1_macro", "Macro F1 against n", label)
     if drawn is not None:
         drawn.axes[0].set_ylim(top=min(1.02, drawn.axes[0].get_ylim()[1]))
     return drawn
 
 
-def _lines(found: Benchmark, figure: str, title: str, label: str) -> Figure | None:
+def _lines(benchmark: Benchmark, figure: str, title: str, label: str) -> Figure | None:
     """Draw a line for each method over the conditions, with intervals where there are any; None for one condition or no line."""
-    names = [f.method for f in _methods(found) if getattr(f, figure) is not None]
-    if len(found.conditions) < 2 or not names:
+    names = [f.method for f in _methods(benchmark) if getattr(f, figure) is not None]
+    if len(benchmark.conditions) < 2 or not names:
         return None
     drawn, axes = _single()
-    sizes = [condition.n for condition in found.conditions]
+    sizes = [condition.n for condition in benchmark.conditions]
     for place, (name, style) in enumerate(zip(names, _line_styles(len(names)), strict=True)):
-        rows = [f for f in _by_condition(found, name) if getattr(f, figure) is not None]
+        rows = [f for f in _by_condition(benchmark, name) if getattr(f, figure) is not None]
         values = [getattr(f, figure) for f in rows]
-        held = [f.intervals.get(figure) for f in rows]
+        ends = [f.intervals.get(figure) for f in rows]
         # Side by side, so that intervals of two methods can be told apart.
-        shift = 0.7 * ((place + 0.5) / len(names) - 0.5) if any(held) else 0.0
+        shift = 0.7 * ((place + 0.5) / len(names) - 0.5) if any(ends) else 0.0
         # An interval need not hold the point estimate, and an error bar has no negative length.
-        below = [max(0.0, v - i.low) if i else 0.0 for v, i in zip(values, held, strict=True)]
-        above = [max(0.0, i.high - v) if i else 0.0 for v, i in zip(values, held, strict=True)]
+        below = [max(0.0, v - i.low) if i else 0.0 for v, i in zip(values, ends, strict=True)]
+        above = [max(0.0, i.high - v) if i else 0.0 for v, i in zip(values, ends, strict=True)]
         at = [sizes.index(f.n) + shift for f in rows]
-        bars: dict[str, Any] = {"yerr": [below, above], "capsize": 3} if any(held) else {}
+        bars: dict[str, Any] = {"yerr": [below, above], "capsize": 3} if any(ends) else {}
         axes.errorbar(at, values, label=name, marker="o", **bars, **style)
     axes.set_xticks(range(len(sizes)), [str(n) for n in sizes])
     axes.set_xlabel("turns (n)")
@@ -146,8 +146,8 @@ def _lines(found: Benchmark, figure: str, title: str, label: str) -> Figure | No
     return drawn
 
 
-def _roc(found: Benchmark) -> Figure | None:
-    full = found.full
+def _roc(benchmark: Benchmark) -> Figure | None:
+    full = benchmark.full
     figure, axes = _single(width=8.4)
     grey = (
         {"color": _GREY, "linestyle": _STYLES[i % len(_STYLES)], "linewidth": 1.2}
@@ -156,7 +156,7 @@ def _roc(found: Benchmark) -> Figure | None:
     styles = [*_line_styles(len(full.methods)), *grey]
     areas = {f.method: f.auc for f in full.figures}
     for scores, style in zip((*full.methods, *full.baselines), styles, strict=True):
-        values, gold = _held(found, scores)
+        values, gold = _held(benchmark, scores)
         points = roc_curve(values, gold)
         if points is None:
             continue
@@ -173,11 +173,11 @@ def _roc(found: Benchmark) -> Figure | None:
     return figure
 
 
-def _reliability(found: Benchmark) -> Figure | None:
+def _reliability(benchmark: Benchmark) -> Figure | None:
     """Draw a panel for each method: the share of adherent turns in each bin of its score, dots as large as the bin."""
     shown = []
-    for scores in found.full.methods:
-        values, gold = _held(found, scores)
+    for scores in benchmark.full.methods:
+        values, gold = _held(benchmark, scores)
         if values and min(values) >= 0 and max(values) <= 1:
             shown.append((scores.name, values, gold))
     figure, panels = _panels(len(shown), height=2.6)
@@ -200,25 +200,27 @@ def _reliability(found: Benchmark) -> Figure | None:
         panel.set_ylim(-0.03, 1.03)
         panel.set_xlabel("score", fontsize=8)
         panel.set_ylabel("share adherent", fontsize=8)
-    return _finished(figure, panels, f"Reliability in 10 bins, n = {found.full.n}", legend=False)
+    return _finished(
+        figure, panels, f"Reliability in 10 bins, n = {benchmark.full.n}", legend=False
+    )
 
 
-def _methods(found: Benchmark) -> list[MethodFigures]:
-    full = found.full
+def _methods(benchmark: Benchmark) -> list[MethodFigures]:
+    full = benchmark.full
     return list(full.figures[: len(full.methods)])
 
 
-def _by_condition(found: Benchmark, name: str) -> list[MethodFigures]:
-    return [f for condition in found.conditions for f in condition.figures if f.method == name]
+def _by_condition(benchmark: Benchmark, name: str) -> list[MethodFigures]:
+    return [f for condition in benchmark.conditions for f in condition.figures if f.method == name]
 
 
-def _held(found: Benchmark, scores: MethodScores) -> tuple[list[float], list[bool]]:
-    held = [
+def _held(benchmark: Benchmark, scores: MethodScores) -> tuple[list[float], list[bool]]:
+    scored = [
         (score, turn.is_adherent)
-        for score, turn in zip(scores.scores, found.turns[: found.full.n], strict=True)
+        for score, turn in zip(scores.scores, benchmark.turns[: benchmark.full.n], strict=True)
         if score is not None
     ]
-    return [score for score, _ in held], [label for _, label in held]
+    return [score for score, _ in scored], [label for _, label in scored]
 
 
 def _single(width: float = 8) -> tuple[Figure, Axes]:

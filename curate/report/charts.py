@@ -32,7 +32,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class FigureBar:
-    """A figure with its ends, where it has some; `against` is what it is held against."""
+    """A figure with the ends of its interval, if any; `against` is the value it is compared with."""
 
     name: str
     value: float
@@ -123,12 +123,12 @@ def intervals(title: str, rows: Sequence[FigureBar], low: float, high: float, no
         parts.append(_text(left - 10, y + 4, row.name, "end"))
         if row.against is not None:
             parts.append(_line(x(row.against), y - 10, x(row.against), y + 10, "zero"))
-        told = f"{row.value:.2f}"
+        text = f"{row.value:.2f}"
         if row.ends is not None:
             parts.append(_line(x(row.ends[0]), y, x(row.ends[1]), y, "ends"))
-            told += f" ({row.ends[0]:.2f} to {row.ends[1]:.2f})"
+            text += f" ({row.ends[0]:.2f} to {row.ends[1]:.2f})"
         parts.append(element("circle", cx=f"{x(row.value):.1f}", cy=f"{y:g}", r="4", class_="dot"))
-        parts.append(_text(right + 6, y + 4, told, class_="small"))
+        parts.append(_text(right + 6, y + 4, text, class_="small"))
     return _svg(title, bottom + 44, *parts, _text(12, bottom + 36, note, class_="soft"))
 
 

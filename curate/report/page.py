@@ -37,16 +37,16 @@ def pack(data: bytes) -> bytes:
 
 def chunks(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Pack dialogues, each a line of JSON, some at a time: how many there are, and the chunk."""
-    held: list[bytes] = []
+    part: list[bytes] = []
     size = 0
     for line in lines:
-        held.append(line)
+        part.append(line)
         size += len(line)
-        if len(held) == CHUNK_DIALOGUES or size >= CHUNK_BYTES:
-            yield len(held), pack(b"\n".join(held))
-            held, size = [], 0
-    if held:
-        yield len(held), pack(b"\n".join(held))
+        if len(part) == CHUNK_DIALOGUES or size >= CHUNK_BYTES:
+            yield len(part), pack(b"\n".join(part))
+            part, size = [], 0
+    if part:
+        yield len(part), pack(b"\n".join(part))
 
 
 def page(

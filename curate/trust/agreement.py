@@ -221,11 +221,11 @@ def calibration_bins(
         CalibrationBin(
             low=index / BINS,
             high=(index + 1) / BINS,
-            count=int(held.sum()),
-            mean_score=float(values[held].mean()),
-            share_positive=float(labels[held].mean()),
+            count=int(in_bin.sum()),
+            mean_score=float(values[in_bin].mean()),
+            share_positive=float(labels[in_bin].mean()),
         )
-        for index, held in filled.items()
+        for index, in_bin in filled.items()
     )
 
 
@@ -237,11 +237,11 @@ def expected_calibration_error(
     In [0, 1] (Guo et al. 2017, for the probability of the positive class). It depends on the number of
     bins, so name it beside the figure.
     """
-    held = calibration_bins(probabilities, positive)
+    bins = calibration_bins(probabilities, positive)
     n = len(positive)
     return (
-        math.fsum(b.count / n * abs(b.mean_score - b.share_positive) for b in held)
-        if held
+        math.fsum(b.count / n * abs(b.mean_score - b.share_positive) for b in bins)
+        if bins
         else None
     )
 
@@ -270,8 +270,8 @@ def bootstrap_interval(
 
     if n < 1 or resamples < 1:
         return None
-    found = np.concatenate([statistic(counts) for counts in _resamples(n, resamples)])
-    values = found[~np.isnan(found)]
+    figures = np.concatenate([statistic(counts) for counts in _resamples(n, resamples)])
+    values = figures[~np.isnan(figures)]
     if not len(values):
         return None
     low, high = np.quantile(values, (0.025, 0.975))
@@ -302,8 +302,8 @@ def grouped_interval(statistic: Statistic, groups: Sequence[str]) -> tuple[float
     """
     place: dict[str, int] = {}
     group_of = [place.setdefault(group, len(place)) for group in groups]
-    found = bootstrap_interval(lambda counts: statistic(counts[:, group_of]), len(place))
-    return None if found is None else (found.low, found.high)
+    interval = bootstrap_interval(lambda counts: statistic(counts[:, group_of]), len(place))
+    return None if interval is None else (interval.low, interval.high)
 
 
 def paired_interval(

@@ -1,4 +1,4 @@
-"""What counts as bad, as a user says it, over what people said of each dialogue or pair.
+"""The rule for what counts as bad, as a user states it over people's answers about each dialogue or pair.
 
 People's answers become one row a member: a column for each dimension (of several raters the mean of their numbers,
 or the word that most of them say; of a turn's dimension the mean over the labelled turns, and the lowest as `min_<dimension>`),
@@ -29,7 +29,7 @@ _MEMBER = "member"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one rater says of one member in one dimension; `place` says where."""
+    """One rater's answer about one member in one dimension; `place` says where it was read."""
 
     member: str
     dimension: str
@@ -101,7 +101,7 @@ def answer_table(answers: Sequence[Answer]) -> pl.DataFrame:
             by_item[answer.member, answer.dimension][answer.turn].append(answer.value)
     numeric: dict[str, bool] = {}
     for (_, name), turns in by_item.items():
-        values = [value for held in turns.values() for value in held]
+        values = [value for answers_of in turns.values() for value in answers_of]
         numeric[name] = numeric.get(name, True) and all(
             finite_number(v) is not None for v in values
         )
@@ -109,9 +109,12 @@ def answer_table(answers: Sequence[Answer]) -> pl.DataFrame:
     for (member, name), turns in by_item.items():
         row = rows.setdefault(member, {_MEMBER: member})
         if not numeric[name]:
-            row[name] = _most_said(value for held in turns.values() for value in held)
+            row[name] = _most_said(value for answers_of in turns.values() for value in answers_of)
             continue
-        means = [_mean([finite_number(value) or 0.0 for value in held]) for held in turns.values()]
+        means = [
+            _mean([finite_number(value) or 0.0 for value in answers_of])
+            for answers_of in turns.values()
+        ]
         row[name] = _mean(means)
         if set(turns) != {None}:
             row[f"min_{name}"] = min(means)
@@ -131,18 +134,18 @@ def answer_table(answers: Sequence[Answer]) -> pl.DataFrame:
 def _rejected(answers: Sequence[Answer]) -> dict[str, bool]:
     votes: dict[str, list[bool]] = defaultdict(list)
     for answer in answers:
-        said = truth_of(answer.value) if answer.dimension in GOOD else None
-        if said is not None:
-            votes[answer.member].append(said)
+        good = truth_of(answer.value) if answer.dimension in GOOD else None
+        if good is not None:
+            votes[answer.member].append(good)
     if not votes:
-        given = sorted({answer.dimension for answer in answers})
+        names = sorted({answer.dimension for answer in answers})
         raise UsageError(
             "nothing says what is bad",
-            got=f"labels of {', '.join(given) or 'nothing'}",
+            got=f"labels of {', '.join(names) or 'nothing'}",
             expected="accept or verdict among the dimensions, or --bad",
             fix='for example --bad "human < 3"',
         )
-    return {member: 2 * sum(said) <= len(said) for member, said in votes.items()}
+    return {member: 2 * sum(good) <= len(good) for member, good in votes.items()}
 
 
 def _labelled(answers: Sequence[Answer], label: str) -> dict[str, bool]:
@@ -151,14 +154,14 @@ def _labelled(answers: Sequence[Answer], label: str) -> dict[str, bool]:
     for answer in answers:
         if _is_given(answer.value):
             votes[answer.member].append(_word(answer.value) == label.lower())
-    if not any(any(said) for said in votes.values()):
+    if not any(any(matches) for matches in votes.values()):
         values = Counter(_word(a.value) for a in answers if _is_given(a.value))
         raise UsageError(
             "no label is that word",
             got=label,
             expected=f"one of {', '.join(value for value, _ in values.most_common(8)) or 'none'}, or a condition",
         )
-    return {member: 2 * sum(said) >= len(said) for member, said in votes.items()}
+    return {member: 2 * sum(matches) >= len(matches) for member, matches in votes.items()}
 
 
 def _is_given(value: Any) -> bool:

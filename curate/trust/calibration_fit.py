@@ -1,9 +1,9 @@
 """Per-judge calibration: from a judge's scores to probabilities, and the threshold that decides best.
 
-What is stored is a line in log-odds, or a list of knots: numbers that every run can apply without the package
+A calibration is stored as a line in log-odds, or a list of knots: numbers that every run can apply without the package
 that fitted them. scikit-learn, which fits them, is imported where it is used.
 
-How good a curve is, is told by cross-validation with the dialogues kept together: turns of one dialogue
+A curve is evaluated by cross-validation with the dialogues kept together: turns of one dialogue
 share its role, so that a curve seen on some of them is not new to the others.
 """
 
@@ -39,7 +39,7 @@ Curve = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class LabelledScore:
-    """A turn (or conversation) with the judge's raw score in [0, 1], what it is, and what it belongs to."""
+    """A turn (or conversation) with the judge's raw score in [0, 1], its label, and the dialogue it belongs to."""
 
     score: float
     adherent: bool
@@ -48,7 +48,7 @@ class LabelledScore:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whose scores they are: everything that has to be the same where the calibration is applied."""
+    """The origin of scores: everything that must be the same where the calibration is applied."""
 
     identity: JudgeIdentity
     scoring_method: str
@@ -165,29 +165,29 @@ def cross_validate(
     decided = [False] * len(turns)
     for held_out in folds_of_both(turns):
         rest = sorted({*range(len(turns))} - {*held_out})
-        scores, known = [raw[at] for at in rest], [labels[at] for at in rest]
-        slope, intercept = fit_platt(scores, known)
-        knots, threshold = fit_isotonic(scores, known), fit_threshold(scores, known)
+        scores, rest_labels = [raw[at] for at in rest], [labels[at] for at in rest]
+        slope, intercept = fit_platt(scores, rest_labels)
+        knots, threshold = fit_isotonic(scores, rest_labels), fit_threshold(scores, rest_labels)
         for at in held_out:
             predicted["platt"][at] = sigmoid(slope * log_odds(raw[at]) + intercept)
             predicted["isotonic"][at] = interpolate(knots, raw[at])
             decided[at] = raw[at] >= threshold
     groups = [turn.group for turn in turns]
     at_threshold = accuracy(labels, decided)
-    found: dict[Literal["raw", "platt", "isotonic"], CalibrationFigures] = {}
+    figures: dict[Literal["raw", "platt", "isotonic"], CalibrationFigures] = {}
     for name, values in predicted.items():
         brier = brier_score(values, labels)
         ece = expected_calibration_error(values, labels)
         half = accuracy(labels, [value >= 0.5 for value in values])
         assert None not in (brier, ece, half, at_threshold)
-        found[name] = CalibrationFigures(
+        figures[name] = CalibrationFigures(
             brier=brier,
             ece=ece,
             accuracy_at_half=half,
             accuracy_at_threshold=at_threshold,
             brier_gain=None if name == "raw" else _gain(raw, values, labels, groups),
         )
-    return found
+    return figures
 
 
 def _gain(

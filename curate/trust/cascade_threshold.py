@@ -1,4 +1,4 @@
-"""When a cascade's first judge may decide alone: a threshold on its doubt that dialogues judged by both bear out.
+"""The threshold on the first judge's doubt up to which it decides alone in a cascade, fitted to dialogues that both judges scored.
 
 A dialogue is lost where the first judge decides, is wrong, and the second would have been right. The share of all
 dialogues that are lost can only grow with the threshold, so thresholds are tried from strict to loose, each by one
@@ -20,7 +20,7 @@ from curate.trust.guarantee import least_labels, p_value, simple, upper_bound
 from curate.wording import plural
 
 GRID = tuple(step / 100 for step in range(1, 101))
-"""Thresholds of doubt that are tried, in this order; fixed, so that no label has a part in them."""
+"""Thresholds of doubt that are tried, in this order; fixed, so that they do not depend on any label."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,14 @@ def counted(outcomes: Sequence[bool], groups: Sequence[str]) -> Trials:
         residuals[group] += outcome - share
     many = len(residuals)
     if many == n or many < 2 or share in (0, 1):
-        # Without a spread to go by, items of one dialogue are taken for one item.
+        # Without a spread to estimate it from, items of one dialogue count as one item.
         return Trials(share, n, float(many))
-    variance = many / (many - 1) * math.fsum(held * held for held in residuals.values()) / (n * n)
+    variance = (
+        many
+        / (many - 1)
+        * math.fsum(residual * residual for residual in residuals.values())
+        / (n * n)
+    )
     return Trials(share, n, min(float(n), share * (1 - share) / variance))
 
 
@@ -104,7 +109,7 @@ def correct_share(
     theta = (p + q0 - 1) / gain
     variance = p * (1 - p) / (reported.size + z2)
     variance += (1 - theta) ** 2 * spread0 + theta**2 * spread1
-    # Moves the middle to where the distribution of a quotient has it (Lee et al., their d).
+    # Centres the interval on the quotient's distribution (the d of Lee et al.).
     centre = theta + 2 * z2 * (theta * spread1 - (1 - theta) * spread0)
     half = Z_95 * math.sqrt(variance) / gain
     plain = (reported.share + no.share - 1) / (yes.share + no.share - 1)

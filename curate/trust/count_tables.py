@@ -57,7 +57,7 @@ def kendall_tau_bs(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return Kendall's tau-b of each table of counts (Kendall 1945), rows and columns in rising order."""
     import numpy as np
 
-    # Of each cell, how many items lie below in both, and how many below in columns and above in rows.
+    # For each cell, how many items lie below in both, and how many below in columns and above in rows.
     lower = np.cumsum(tables, axis=2) - tables
     under = np.cumsum(lower, axis=1) - lower
     over = lower.sum(axis=1, keepdims=True) - under - lower

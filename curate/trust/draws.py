@@ -1,4 +1,4 @@
-"""Which members of a set people are asked to label: drawn at random, with known chances.
+"""Draws the members of a set that people are asked to label: at random, with known chances.
 
 A draw is a random order of the whole set and the first so many of it, as a whole or in each stratum. The order
 follows from the seed and the members' ids alone, so the same draw made again is the same, and a larger one begins
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DrawnPlace:
-    """Where a member of the set came to lie.
+    """The place of a member in a draw.
 
     Attributes:
         order: in the random order of its stratum, from 0; of the whole set where there is one stratum.
         stratum: its number.
-        drawn: whether it is among the first so many.
+        drawn: it is among the members to label.
     """
 
     order: int
@@ -47,11 +47,11 @@ def draw(
     members: dict[int, list[int]] = {}
     for at in sorted(range(len(ids)), key=lambda at: _random(ids[at], seed)):
         members.setdefault(numbers[at], []).append(at)
-    sizes = {number: len(held) for number, held in members.items()}
+    sizes = {number: len(order_of) for number, order_of in members.items()}
     quotas = _quotas(sizes, min(labels, len(ids)))
     places: list[DrawnPlace | None] = [None] * len(ids)
-    for number, held in members.items():
-        for order, at in enumerate(held):
+    for number, order_of in members.items():
+        for order, at in enumerate(order_of):
             places[at] = DrawnPlace(order, number, order < quotas[number])
     return [place for place in places if place is not None]
 
@@ -65,11 +65,11 @@ def score_strata(scores: Sequence[float]) -> tuple[list[int], list[str]]:
     ranked = sorted(scores)
     starts = sorted({ranked[part * len(ranked) // 5] for part in range(5)} if ranked else ())
     numbers = [sum(start <= score for start in starts) - 1 for score in scores]
-    held: dict[int, list[float]] = {}
+    scores_of: dict[int, list[float]] = {}
     for number, score in zip(numbers, scores, strict=True):
-        held.setdefault(number, []).append(score)
-    order = sorted(held)
-    names = [f"{min(held[number]):.4g} to {max(held[number]):.4g}" for number in order]
+        scores_of.setdefault(number, []).append(score)
+    order = sorted(scores_of)
+    names = [f"{min(scores_of[number]):.4g} to {max(scores_of[number]):.4g}" for number in order]
     return [order.index(number) for number in numbers], names
 
 

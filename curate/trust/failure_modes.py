@@ -1,4 +1,4 @@
-"""Six ways in which judges of dialogues are known to fail, each as a figure over a run held against a threshold.
+"""Six ways in which judges of dialogues are known to fail, each as a figure over a run compared with a threshold.
 
 A warning drops no row: it says what to look at, and names dialogues to look at. A figure that rests on too little
 is `not_enough_data`, and no pass. Thresholds are constants: a judge that needs another one to pass has the fault.
@@ -27,7 +27,7 @@ from curate.trust.pushback import LANGUAGES, has_pushback
 from curate.trust.telling_words import TOKEN
 
 FLAWED = 3
-"""A dialogue with a score of at most this has something for the conversation scores to see."""
+"""A dialogue with a score of at most this has a flaw that conversation scores should show."""
 LONG = 10
 """Dialogues of more scored turns than this are long."""
 SHOWN = 20
@@ -46,7 +46,7 @@ Record = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Share:
-    """Dialogues that a mode was looked for in, and those that show it.
+    """The dialogues in which a failure mode could show, and those in which it does.
 
     Attributes:
         threshold: of the share.
@@ -68,10 +68,10 @@ class _Share:
         if shows and len(self.ids) < SHOWN:
             self.ids.append(dialogue_id)
 
-    def mode(self, said: str, more: str = "") -> FailureMode:
+    def mode(self, shared: str, more: str = "") -> FailureMode:
         """Return the figure; `detail` says what the dialogues behind it have in common."""
         enough = self.n >= self.least
-        detail = f"{said}: {self.behind:,} of {self.n:,} {self.of}"
+        detail = f"{shared}: {self.behind:,} of {self.n:,} {self.of}"
         if not enough:
             detail = f"{self.n:,} {self.of}, {self.least} needed"
         return FailureMode(
@@ -91,7 +91,7 @@ def _status(figure: float, threshold: float) -> Any:
 
 
 class FailureModes:
-    """Looks for all six in the judgments of a run."""
+    """Counts all six failure modes in the judgments of a run."""
 
     def __init__(self) -> None:
         flawed, long = f"a score of {FLAWED} or less", f"more than {LONG} scored turns"
@@ -122,11 +122,11 @@ class FailureModes:
         self._lengths.add(dialogue, record["per_turn"])
 
     def _add_averaged(self, name: str, turns: Sequence[Record], level: Record) -> None:
-        given = [scores[dimension] for scores in turns for dimension in TURN_DIMENSIONS]
+        turn_scores = [scores[dimension] for scores in turns for dimension in TURN_DIMENSIONS]
         whole = [level[dimension]["score"] for dimension in CONVERSATION_DIMENSIONS]
         numbers = [score for score in whole if score != "n/a"]
-        if min(given + numbers) <= FLAWED:
-            mean = fmean(given)
+        if min(turn_scores + numbers) <= FLAWED:
+            mean = fmean(turn_scores)
             self._averaged.add(name, shows=all(abs(score - mean) <= 0.5 for score in numbers))
 
     def _add_repair(self, dialogue: Dialogue, repair: Record) -> None:
@@ -182,10 +182,10 @@ def _levels(record: Record) -> dict[str, float]:
         for name in TURN_DIMENSIONS
     }
     for name in CONVERSATION_DIMENSIONS:
-        held = record["conversation_level"][name]
-        digit = held["score"] if held["digit"] is None else held["digit"]
+        entry = record["conversation_level"][name]
+        digit = entry["score"] if entry["digit"] is None else entry["digit"]
         if digit != "n/a":
-            levels[name] = _exact(digit, held["reading"])
+            levels[name] = _exact(digit, entry["reading"])
     return levels
 
 

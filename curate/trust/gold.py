@@ -1,4 +1,4 @@
-"""What people say about dialogues: labels read from a file or from the data itself, and put on levels.
+"""People's labels of dialogues: read from a file or from the data itself, and put on levels.
 
 A row names a dialogue (by id, content hash or text), where it is about a turn that turn, a dimension, a value
 and, where there are several, the rater. Any ordinal scale is put on levels 1-5. What cannot be used is counted
@@ -35,7 +35,7 @@ DIMENSIONS = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD, ADHERENCE)
 
 ANSWERED_AGAIN = "the same rater answered again later"
 NO_VALUE = "no value"
-"""Why a row that has a time gives way: in a review file the last answer counts."""
+"""Reason why a row with a time is not used: in a review file the last answer counts."""
 
 _YES = frozenset(
     {"true", "1", "1.0", "yes", "accept", "accepted", "pass", "good", "excellent", "adherent"}
@@ -50,7 +50,7 @@ _RANGE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*-\s*(-?\d+(?:\.\d+)?)\s*")
 
 @dataclass(frozen=True, slots=True)
 class GoldRow:
-    """One label as given; `place` says where."""
+    """One label as it was read; `place` says where."""
 
     place: str
     dimension: str
@@ -65,7 +65,7 @@ class GoldRow:
 
 @dataclass(frozen=True, slots=True)
 class GivenLabels:
-    """Labels as they are given, in the columns of a file.
+    """Labels as they came, in the columns of a file.
 
     Attributes:
         origin: name of the file, or which label of the data.
@@ -78,7 +78,7 @@ class GivenLabels:
 
 @dataclass(frozen=True, slots=True)
 class PairVote:
-    """Which side of a pair a person calls better, as given."""
+    """The side of a pair that a person calls better."""
 
     place: str
     pair_id: str
@@ -89,7 +89,7 @@ class PairVote:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What a label is about. `turn` is None for the conversation."""
+    """The turn or conversation, and the dimension, that a label is about; `turn` is None for the conversation."""
 
     content_hash: str
     turn: int | None
@@ -111,7 +111,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How values of one dimension come to levels: the lowest and the highest value, or words, worst first.
+    """The scale that maps values of one dimension to levels: the lowest and the highest value, or words, worst first.
 
     On a scale from 0 to 1 yes and no, pass and fail are values, too.
     """
@@ -145,7 +145,7 @@ _VERDICT_SCALE = Scale(0, len(VERDICTS) - 1, VERDICTS)
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What the raters of one item say together.
+    """The label of one item, from all its raters.
 
     Attributes:
         level: 1-5, or 1-4 of a verdict: their mean rounded half up; None for n/a, by more than half of them.
@@ -176,7 +176,7 @@ class Label:
 
 @dataclass(slots=True)
 class Votes:
-    """What the raters of one dialogue or turn say: yes or no, by rater; those without a name by a number."""
+    """The yes or no of each rater of one dialogue or turn; raters without a name go by a number."""
 
     place: str
     by_rater: dict[str, bool] = field(default_factory=dict)
@@ -235,9 +235,9 @@ def read_gold(path: str | Path) -> list[GoldRow]:
     Raises:
         UsageError: no such file, another kind, or columns that are missing.
     """
-    given = labels_in_file(Path(path))
-    _check_columns(given.origin, [row for _, row in given.rows])
-    return [gold_row(place, row) for place, row in given.rows]
+    labels = labels_in_file(Path(path))
+    _check_columns(labels.origin, [row for _, row in labels.rows])
+    return [gold_row(place, row) for place, row in labels.rows]
 
 
 def labels_in_file(path: Path) -> GivenLabels:
@@ -258,7 +258,7 @@ def _check_columns(origin: str, rows: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def split_labels(given: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Unused]:
+def split_labels(labels: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Unused]:
     """Return the labels of dialogues and of pairs, which may stand in one file.
 
     A row with a `pair_id` says which side of that pair is `better`, `chosen` or `rejected`; all others are as in
@@ -273,7 +273,7 @@ def split_labels(given: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Unu
     unused = Unused()
     votes = []
     others = []
-    for place, row in given.rows:
+    for place, row in labels.rows:
         pair_id, better = _text(row.get("pair_id")), _text(row.get("better"))
         if pair_id is None:
             others.append((place, row))
@@ -282,8 +282,8 @@ def split_labels(given: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Unu
             votes.append(PairVote(place, pair_id, better == "chosen", rater, time))
         else:
             unused.add(f"better is neither chosen nor rejected: {str(better)[:40]!r}", place)
-    if others or not given.rows:
-        _check_columns(given.origin, [row for _, row in others])
+    if others or not labels.rows:
+        _check_columns(labels.origin, [row for _, row in others])
     return [gold_row(place, row) for place, row in others], votes, unused
 
 
@@ -350,19 +350,19 @@ def labels_in_data(dialogues: Iterable[Dialogue], label: str, dimension: str) ->
     return rows
 
 
-def parse_scales(given: Sequence[str]) -> dict[str, Scale]:
+def parse_scales(texts: Sequence[str]) -> dict[str, Scale]:
     """Return the scales as the command line gives them: `0-2`, `helpfulness=0-2`, `bad,fair,good` (worst first).
 
     Returns:
         By dimension; one without a dimension under `*`.
     """
     scales = {}
-    for text in given:
+    for text in texts:
         name, sign, ends = text.rpartition("=")
-        found = _RANGE.fullmatch(ends)
+        match = _RANGE.fullmatch(ends)
         words = tuple(word.strip().lower() for word in ends.split(","))
-        if found is not None and float(found[1]) < float(found[2]):
-            scale = Scale(float(found[1]), float(found[2]))
+        if match is not None and float(match[1]) < float(match[2]):
+            scale = Scale(float(match[1]), float(match[2]))
         elif len(words) > 1 and len(set(words)) == len(words):
             scale = Scale(0, len(words) - 1, words)
         else:
@@ -400,7 +400,7 @@ def match_gold(
     pass and fail.
 
     Args:
-        rows: as given.
+        rows: labels, in the order of the file.
         dialogues: of the run.
         scales: by dimension; `*` for all of the rubric.
         unused: rows that could not be used so far.
@@ -411,68 +411,78 @@ def match_gold(
             that say which is the last; the values of a dimension are words, and no scale orders them.
     """
     gold = Gold(rows=len(rows), unused=unused or Unused())
-    by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
-    find = DialogueFinder(rows, dialogues)
+    scales = scales or {}
     highest = {METRIC + name: level for name, level in (metrics or {}).items()}
-    for row in rows:
-        found = find(row)
-        reason = found if not isinstance(found, Dialogue) else _unfit(row, highest)
-        if reason is not None or not isinstance(found, Dialogue):
-            gold.unused.add(reason or "", row.place)
-            continue
-        turn = row.turn
-        if row.dimension == ADHERENCE and turn is None:
-            turn = max((t.number for t in found.turns if t.has_assistant), default=None)
-        item = Item(found.content_hash, turn, row.dimension)
-        held = by_item[item].get(row.rater or "")
-        if held is not None:
-            if not (held.time and row.time):
-                raise _given_twice(held, row)
-            held, row = sorted((held, row), key=lambda one: one.time or "")
-            gold.unused.add(ANSWERED_AGAIN, held.place)
-        by_item[item][row.rater or f"#{len(by_item[item])}"] = row
-        if row.language is not None:
-            gold.languages[found.content_hash] = row.language
+    by_item = _rows_by_item(gold, rows, DialogueFinder(rows, dialogues), highest)
     if not by_item:
         refuse_empty(gold.unused)
-        is_about_others = not rows or all(why in NO_DIALOGUE for why in gold.unused.counts)
-        raise UsageError(
-            "no label is about a dialogue of this run"
-            if is_about_others
-            else "no label can be used",
-            got="; ".join(f"{plural(n, 'row')}: {why}" for why, n in gold.unused.counts.items())
-            or "no rows",
-            expected="ids or content hashes as `curate show RUN` and scores.parquet have them"
-            if is_about_others
-            else f"one of the dimensions {', '.join(DIMENSIONS)}; of a turn with its number in `turn`",
-        )
+        raise _no_label(gold.unused, has_rows=bool(rows))
     for name, values in _values(by_item).items():
-        stated = (scales or {}).get(name) or (scales or {}).get("*")
+        stated = scales.get(name) or scales.get("*")
         gold.scales[name] = stated or _scale_of(name, values)
         if stated is None and (assumed := _assumed(gold.scales[name], values)):
             gold.assumed_scales[name] = assumed
-    for item, given in by_item.items():
+    for item, by_rater in by_item.items():
         if item.dimension in highest:
             top = highest[item.dimension]
-            scale = (scales or {}).get(item.dimension) or Scale(0, top)
+            scale = scales.get(item.dimension) or Scale(0, top)
             gold.scales[item.dimension] = scale
-            label = _label(gold, scale, [*given.values()], levels=top + 1)
+            label = _label(gold, scale, [*by_rater.values()], levels=top + 1)
             if label is not None:
                 gold.metrics[item] = label.shifted(-1)
         elif item.dimension in gold.scales:
-            label = _label(gold, gold.scales[item.dimension], [*given.values()])
+            label = _label(gold, gold.scales[item.dimension], [*by_rater.values()])
             if label is not None:
                 gold.levels[item] = label
         elif item.dimension == ADHERENCE:
-            _vote(gold, gold.adherent_votes, item, given)
+            _vote(gold, gold.adherent_votes, item, by_rater)
         else:
-            _vote(gold, gold.good_votes, item.content_hash, given)
-            words = [row for row in given.values() if _is_verdict(row.value)]
+            _vote(gold, gold.good_votes, item.content_hash, by_rater)
+            words = [row for row in by_rater.values() if _is_verdict(row.value)]
             if words:
                 label = _label(gold, _VERDICT_SCALE, words, levels=len(VERDICTS))
                 assert label is not None
                 gold.verdicts[item.content_hash] = label
     return gold
+
+
+def _rows_by_item(
+    gold: Gold, rows: Sequence[GoldRow], find: DialogueFinder, highest: Mapping[str, int]
+) -> dict[Item, dict[str, GoldRow]]:
+    """Return the usable rows by item and rater; the others are counted in `gold.unused`."""
+    by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
+    for row in rows:
+        dialogue = find(row)
+        reason = dialogue if not isinstance(dialogue, Dialogue) else _unfit(row, highest)
+        if reason is not None or not isinstance(dialogue, Dialogue):
+            gold.unused.add(reason or "", row.place)
+            continue
+        turn = row.turn
+        if row.dimension == ADHERENCE and turn is None:
+            turn = max((t.number for t in dialogue.turns if t.has_assistant), default=None)
+        item = Item(dialogue.content_hash, turn, row.dimension)
+        earlier = by_item[item].get(row.rater or "")
+        if earlier is not None:
+            if not (earlier.time and row.time):
+                raise _given_twice(earlier, row)
+            earlier, row = sorted((earlier, row), key=lambda one: one.time or "")
+            gold.unused.add(ANSWERED_AGAIN, earlier.place)
+        by_item[item][row.rater or f"#{len(by_item[item])}"] = row
+        if row.language is not None:
+            gold.languages[dialogue.content_hash] = row.language
+    return by_item
+
+
+def _no_label(unused: Unused, *, has_rows: bool) -> UsageError:
+    counts = unused.counts.items()
+    is_about_others = not has_rows or all(why in NO_DIALOGUE for why, _ in counts)
+    return UsageError(
+        "no label is about a dialogue of this run" if is_about_others else "no label can be used",
+        got="; ".join(f"{plural(n, 'row')}: {why}" for why, n in counts) or "no rows",
+        expected="ids or content hashes as `curate show RUN` and scores.parquet have them"
+        if is_about_others
+        else f"one of the dimensions {', '.join(DIMENSIONS)}; of a turn with its number in `turn`",
+    )
 
 
 def _given_twice(first: GoldRow, second: GoldRow) -> UsageError:
@@ -487,19 +497,19 @@ def _given_twice(first: GoldRow, second: GoldRow) -> UsageError:
     )
 
 
-def _vote(gold: Gold, votes: dict[Any, Votes], key: Any, given: Mapping[str, GoldRow]) -> None:
+def _vote(gold: Gold, votes: dict[Any, Votes], key: Any, by_rater: Mapping[str, GoldRow]) -> None:
     """Add raters' yes and no; of one who gave both a verdict and an accept, these must not contradict."""
-    for name, row in given.items():
+    for name, row in by_rater.items():
         answer = truth_of(row.value)
         if answer is None:
             gold.unused.add(f"not a yes or no: {str(row.value)[:40]!r}", row.place)
             continue
-        held = votes.setdefault(key, Votes(row.place))
-        rater = name if row.rater is not None else f"#{len(held.by_rater)}"
-        if held.by_rater.setdefault(rater, answer) != answer:
+        current = votes.setdefault(key, Votes(row.place))
+        rater = name if row.rater is not None else f"#{len(current.by_rater)}"
+        if current.by_rater.setdefault(rater, answer) != answer:
             gold.unused.add("verdict and accept of one rater contradict each other", row.place)
         if row.rater is not None:
-            held.named.add(rater)
+            current.named.add(rater)
 
 
 def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -> Label | None:
@@ -533,7 +543,7 @@ _NO_CONTENT = "no dialogue of the run has that content"
 _NO_ID = "no dialogue of the run has that id"
 _SEVERAL = "several dialogues of the run have that id"
 NO_DIALOGUE = frozenset({_NO_CONTENT, _NO_ID, _SEVERAL})
-"""Why `DialogueFinder` finds none."""
+"""Reasons for which `DialogueFinder` finds no dialogue."""
 
 
 class DialogueFinder:
@@ -556,12 +566,12 @@ class DialogueFinder:
     def __call__(self, row: GoldRow) -> Dialogue | str:
         """Return the dialogue, or why there is none."""
         if row.content is not None:
-            found = self._by_content.get(row.content) or self._by_content.get(_plain(row.content))
-            return found or _NO_CONTENT
-        held = self._by_id.get(row.dialogue_id or "", [])
-        if len({dialogue.content_hash for dialogue in held}) > 1:
+            matches = self._by_content.get(row.content) or self._by_content.get(_plain(row.content))
+            return matches or _NO_CONTENT
+        candidates = self._by_id.get(row.dialogue_id or "", [])
+        if len({dialogue.content_hash for dialogue in candidates}) > 1:
             return _SEVERAL
-        return held[0] if held else _NO_ID
+        return candidates[0] if candidates else _NO_ID
 
 
 def text_of(dialogue: Dialogue) -> str:
@@ -676,18 +686,18 @@ def _rounded(mean: float) -> int:
 
 
 def _values(by_item: Mapping[Item, Mapping[str, GoldRow]]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = defaultdict(list)
-    for item, said in by_item.items():
+    values: dict[str, list[Any]] = defaultdict(list)
+    for item, by_rater in by_item.items():
         if item.dimension in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
-            found[item.dimension] += [row.value for row in said.values()]
-    return found
+            values[item.dimension] += [row.value for row in by_rater.values()]
+    return values
 
 
 def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
-    given = [value for value in values if not is_not_applicable(value)]
-    numbers = {number for value in given if (number := finite_number(value)) is not None}
-    if given and not numbers:
-        words = sorted({str(value).strip()[:40] for value in given})
+    applicable = [value for value in values if not is_not_applicable(value)]
+    numbers = {number for value in applicable if (number := finite_number(value)) is not None}
+    if applicable and not numbers:
+        words = sorted({str(value).strip()[:40] for value in applicable})
         raise UsageError(
             f"the values of {dimension} are words, and nothing says how they are ordered",
             got=", ".join(words[:8]),

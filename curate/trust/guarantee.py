@@ -1,4 +1,4 @@
-"""What labels of a sample prove of the share of bad ones in a whole set, with a stated confidence.
+"""Guarantees from labels of a sample about the share of bad ones in a whole set, with a stated confidence.
 
 The promise is P1: in at most a share `error` of such cases is more than a share `risk` of the set bad. Chance is in
 the draw of the labels alone, so nothing is assumed of the judge, of how the set was selected or of how its members
@@ -109,10 +109,8 @@ def upper_bound(tally: Tally, confidence: float) -> float:
         from scipy.stats import beta
 
         return float(beta.ppf(confidence, tally.bad + 1, tally.labelled - tally.bad))
-    low, high = (
-        tally.bad - 1,
-        size,
-    )  # the numbers of bad ones that is not, and that is, above what may be
+    # The labels rule out more than `high` bad members, and do not rule out more than `low`.
+    low, high = tally.bad - 1, size
     while high - low > 1:
         middle = (low + high) // 2
         if _p_of(tally, middle + 1) <= error:
@@ -153,7 +151,7 @@ def _fewest_bad_labels(tally: Tally, bad: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AnytimeAudit:
-    """What labels in the order of a random permutation prove.
+    """The result of an audit of labels in a random order.
 
     Attributes:
         evidence: the greatest e-value so far; certified where it is at least 1 / error.
@@ -196,23 +194,23 @@ def anytime_bound(bad: Sequence[bool], confidence: float, size: int) -> float:
 
 
 def _bet(bad: Sequence[bool], too_many_bad: int, error: float, size: int) -> AnytimeAudit:
-    log_e, best, seen = 0.0, 0.0, 0
+    log_e, best, looked_at = 0.0, 0.0, 0
     if too_many_bad > size:
         return AnytimeAudit(math.inf, 0, 0)
     for number, is_bad in enumerate(bad):
-        chance = (too_many_bad - seen) / (size - number)
+        chance = (too_many_bad - looked_at) / (size - number)
         if chance <= 0:  # as many bad ones were seen as are too many
             break
         if is_bad:
-            seen += 1
+            looked_at += 1
             log_e -= math.log(3)
         elif chance >= 1:
-            return AnytimeAudit(math.inf, number + 1, seen)
+            return AnytimeAudit(math.inf, number + 1, looked_at)
         else:
             log_e += math.log1p(-chance / 3) - math.log1p(-chance)
         best = max(best, log_e)
         if log_e >= -math.log(error):
-            return AnytimeAudit(math.exp(log_e), number + 1, seen)
+            return AnytimeAudit(math.exp(log_e), number + 1, looked_at)
     return AnytimeAudit(math.exp(best), len(bad), sum(bad))
 
 
@@ -264,12 +262,12 @@ def certified_threshold(
         return ()
     labels = sets[-1][1].labelled
     enough = (tally.labelled >= first_labels(labels, risk, error, tally.size) for _, tally in sets)
-    asked = sets[next((at for at, is_enough in enumerate(enough) if is_enough), len(sets) - 1) :]
+    walked = sets[next((at for at, is_enough in enumerate(enough) if is_enough), len(sets) - 1) :]
     steps: list[Step] = []
-    for threshold, tally in asked:
+    for threshold, tally in walked:
         p = p_value(tally, risk)
-        kept = tally.size if tally.size is not None else tally.labelled
-        steps.append(Step(threshold, kept, tally, p, p <= error))
+        size = tally.size if tally.size is not None else tally.labelled
+        steps.append(Step(threshold, size, tally, p, p <= error))
         if p > error:
             break
     return tuple(steps)
@@ -331,15 +329,15 @@ def labels_missing(tally: Tally, risk: float, error: float) -> int | None:
     """Return how many more labels would certify if bad ones came at the rate seen; None where more do not help."""
     import numpy as np
 
-    size, seen = tally.size, tally.labelled
-    if not seen or tally.bad / seen >= risk:
+    size, labelled = tally.size, tally.labelled
+    if not labelled or tally.bad / labelled >= risk:
         return None
     most = MOST_LABELS if size is None else min(size, MOST_LABELS)
-    labels = np.arange(seen + 1, most + 1)
-    bad = np.ceil(tally.bad / seen * labels - 1e-9)
+    labels = np.arange(labelled + 1, most + 1)
+    bad = np.ceil(tally.bad / labelled * labels - 1e-9)
     passing = bad <= _most_bad(labels, risk, error, size)
     enough = np.flatnonzero(passing)
-    return int(labels[enough[0]]) - seen if enough.size else None
+    return int(labels[enough[0]]) - labelled if enough.size else None
 
 
 def anytime_labels(

@@ -1,4 +1,4 @@
-"""Edits that change a reply's words and not its meaning: what a planted flaw is held against.
+"""Edits that change a reply's words and not its meaning: the control for a planted flaw.
 
 A judge that scores any edited text lower would seem to find flaws. So beside each flaw the same reply is edited
 harmlessly, with about as much of it changed: by a rewording that is known of the whole text, else by words that

@@ -1,4 +1,4 @@
-"""The rubric judge of a run held against itself: what its own scores say about how far to trust it.
+"""Checks of a run's rubric judge against itself: what its own scores say about how far to trust it.
 
 Records stream through; sums are all that is kept of them.
 """
@@ -64,13 +64,13 @@ class JudgeTally:
         spans = [(window["first_turn"], window["last_turn"]) for window in record["windows"]]
         size = max(sum(first <= turn <= last for turn in numbers) for first, last in spans)
         times = [sum(first <= turn <= last for first, last in spans) for turn in numbers]
-        held = self._seams.setdefault(size, _Seams())
+        seams = self._seams.setdefault(size, _Seams())
         # A dialogue's figure is the mean over every two windows that scored a turn.
         comparisons = sum(comb(number, 2) for number in times)
-        held.dialogues += 1
-        held.turns += sum(number > 1 for number in times)
-        held.comparisons += comparisons
-        held.total += comparisons * record["overlap_disagreement"]
+        seams.dialogues += 1
+        seams.turns += sum(number > 1 for number in times)
+        seams.comparisons += comparisons
+        seams.total += comparisons * record["overlap_disagreement"]
 
     def report(self) -> JudgeChecks | None:
         """Return the counts; None where nothing was scored."""
@@ -82,12 +82,12 @@ class JudgeTally:
             window_seams=tuple(
                 WindowSeams(
                     window_turns=size,
-                    dialogues=held.dialogues,
-                    turns=held.turns,
-                    difference=held.total / held.comparisons,
+                    dialogues=seams.dialogues,
+                    turns=seams.turns,
+                    difference=seams.total / seams.comparisons,
                 )
-                for size, held in sorted(self._seams.items())
-                if held.comparisons
+                for size, seams in sorted(self._seams.items())
+                if seams.comparisons
             ),
         )
 

@@ -1,4 +1,4 @@
-"""What a jury is worth where people's labels say what is right: how many votes its judges are, and whether to have it."""
+"""The worth of a jury by people's labels: how many independent votes its judges are, and whether to keep it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from curate.records.agreement import JuryFigures
 Scores = npt.NDArray[np.float64]
 
 _DRAWS = 1000
-
-
 LEAST_GROUPS = 10
 """Fewer dialogues tell nothing of how errors correlate."""
 
@@ -21,7 +19,7 @@ LEAST_GROUPS = 10
 def jury_worth(
     members: Mapping[str, Scores], jury: Scores, gold: Scores, groups: npt.NDArray[np.int64]
 ) -> JuryFigures | None:
-    """Hold a jury's judges against people's labels of the same items.
+    """Compare a jury's judges with people's labels of the same items.
 
     Args:
         members: scores of each judge, shape (items,); at least two judges.
@@ -37,7 +35,7 @@ def jury_worth(
         return None
     scores = np.array(list(members.values()))
     errors = errors_of(scores, gold)
-    # What rounding leaves of a judge that follows the labels exactly is no error.
+    # A judge that follows the labels exactly has errors by rounding alone, which correlate with nothing.
     varies = [gold, jury, *scores]
     if any(np.ptp(values) == 0 for values in varies) or (errors.std(axis=1) < 1e-9).any():
         return None
@@ -45,17 +43,7 @@ def jury_worth(
     rows = np.vstack([scores, jury])
     agreements = spearman(rows, gold)
     best = int(agreements[:-1].argmax())
-    rng = np.random.default_rng(0)
-    of_group = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-    gains = []
-    for _ in range(_DRAWS):
-        drawn = np.concatenate(
-            [of_group[at] for at in rng.integers(len(of_group), size=len(of_group))]
-        )
-        sample = rows[[best, -1]][:, drawn]
-        if min(np.ptp(sample, axis=1).min(), np.ptp(gold[drawn])) > 0:
-            of_best, of_jury = spearman(sample, gold[drawn])
-            gains.append(of_jury - of_best)
+    gains = _resampled_gains(rows[[best, -1]], gold, groups)
     if not gains:
         return None
     low, high = (float(end) for end in np.quantile(gains, (0.025, 0.975)))
@@ -81,6 +69,24 @@ def jury_worth(
         f"{correlation:.2f}, on {len(gold)} labelled items); Spearman {of_jury:.2f}, of the best judge {of_best:.2f} "
         f"(difference {low:+.2f} to {high:+.2f}): {advice}.",
     )
+
+
+def _resampled_gains(
+    best_and_jury: Scores, gold: Scores, groups: npt.NDArray[np.int64]
+) -> list[float]:
+    """Return Spearman of the jury less that of its best judge, over resampled dialogues in which both are defined."""
+    rng = np.random.default_rng(0)
+    of_group = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    gains = []
+    for _ in range(_DRAWS):
+        drawn = np.concatenate(
+            [of_group[at] for at in rng.integers(len(of_group), size=len(of_group))]
+        )
+        sample = best_and_jury[:, drawn]
+        if min(np.ptp(sample, axis=1).min(), np.ptp(gold[drawn])) > 0:
+            of_best, of_jury = spearman(sample, gold[drawn])
+            gains.append(of_jury - of_best)
+    return gains
 
 
 def effective_votes(judges: int, correlation: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Label Studio and Argilla: what people are to label as these tools import it, and what they export as rows of labels.
+"""Label Studio and Argilla: writes items to label as these tools import them, and reads their exports as rows of labels.
 
 An item is a dialogue, a dialogue up to a turn, or a pair; a project of either tool asks the same questions of each. What an
 item is about goes along with it and comes back, so an export needs nothing beside it. Formats: Label Studio's JSON of
@@ -29,12 +29,12 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "repair_handling": (*_LEVELS, "n/a"),
 }
 _MOST_MESSAGES, _MOST_CHARACTERS = 500, 20_000
-"""Of a dialogue, and of a message, that Argilla's server takes."""
+"""Lengths of a dialogue and of a message that Argilla's server accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabellingItem:
-    """What is shown at once, and what it is about.
+    """A text to show to an annotator, and the dialogue or pair it is about.
 
     Attributes:
         about: `draw`, `content`, `dialogue_id`, where there is one `turn` or `pair_id`; comes back with the answers.
@@ -56,12 +56,12 @@ def questions_about(
         dimensions: asked, `better` of pairs.
         metrics: highest level of each metric of a run by its dimension, 1 of pass and fail.
     """
-    asked = {name: _WORDS.get(name, _LEVELS) for name in dimensions}
+    answers = {name: _WORDS.get(name, _LEVELS) for name in dimensions}
     for name, highest in (metrics or {}).items():
-        if name in asked:
+        if name in answers:
             levels = tuple(str(level) for level in range(highest + 1))
-            asked[name] = (*(("fail", "pass") if highest == 1 else levels), "n/a")
-    return asked
+            answers[name] = (*(("fail", "pass") if highest == 1 else levels), "n/a")
+    return answers
 
 
 def check_one_kind(dimensions: Collection[str]) -> None:
@@ -119,21 +119,19 @@ def _label_config(questions: Mapping[str, Sequence[str]]) -> str:
             f'  <Header value="{side}"/>\n  <Text name="{side}" value="${side}"/>\n'
             for side in "ab"
         )
-    asked = "".join(
+    controls = "".join(
         f"  <Header value={quoteattr(name.replace('_', ' '))}/>\n"
         f'  <Choices name={quoteattr(name)} toName="dialogue" choice="single-radio" showInline="true" required="true">\n'
         + "".join(f"    <Choice value={quoteattr(one)}/>\n" for one in choices)
         + "  </Choices>\n"
         for name, choices in questions.items()
     )
-    return (
-        f"<View>\n  <Style>.htx-text {{ white-space: pre-wrap; }}</Style>\n{shown}{asked}</View>\n"
-    )
+    return f"<View>\n  <Style>.htx-text {{ white-space: pre-wrap; }}</Style>\n{shown}{controls}</View>\n"
 
 
 def _annotated(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Return the answers of a task, skipped ones left out; of two by one person the last."""
-    held = {name: value for name, value in task["data"].items() if name in _ABOUT}
+    about = {name: value for name, value in task["data"].items() if name in _ABOUT}
     for annotation in task.get("annotations", ()):
         if annotation.get("was_cancelled"):
             continue
@@ -142,14 +140,14 @@ def _annotated(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         time = annotation.get("updated_at") or annotation.get("created_at")
         for result in annotation.get("result", ()):
             for value in (result.get("value") or {}).get("choices", ()):
-                yield _row(held, result["from_name"], value, rater) | {"time": time}
+                yield _row(about, result["from_name"], value, rater) | {"time": time}
 
 
 # ---- Argilla
 
 
 def _record(item: LabellingItem) -> dict[str, Any]:
-    # a message may not be empty, and has an end
+    # a message may not be empty, and has a maximum length
     pieces = [
         {"role": message["role"], "content": text[start : start + _MOST_CHARACTERS]}
         for message in item.messages
@@ -174,7 +172,7 @@ def _argilla_settings(questions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         return {"name": name, "title": name, "settings": {"type": kind, "use_markdown": False}}
 
     sides = [field(side, "text") for side in "ab"] if "better" in questions else []
-    asked = [
+    fields_asked = [
         {
             "name": name,
             "title": name.replace("_", " "),
@@ -192,7 +190,7 @@ def _argilla_settings(questions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
             {**field("dialogue", "chat"), "type": "chat"},
             *({**side, "type": "text"} for side in sides),
         ],
-        "questions": [{**question, "type": "label_selection"} for question in asked],
+        "questions": [{**question, "type": "label_selection"} for question in fields_asked],
         "vectors": [],
         "metadata": [],
     }

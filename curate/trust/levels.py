@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 LEVELS = (1, 2, 3, 4, 5)
-"""Of the rubric. Metrics have others: every function takes the number of levels, which are counted from 1."""
+"""Levels of the rubric, counted from 1. Metrics have other numbers, so every function takes one."""
 LEAST_LABELS = 15
 LEAST_DIALOGUES = 5
 LABELS_FOR_KAPPA = 100
-"""From here on cuts of the highest kappa are tried, too."""
+"""Labels from which on cuts of the highest kappa are tried, too."""
 FOLDS = 5
 _CANDIDATES = 60
 _NO_NA = 1.5
@@ -46,7 +46,7 @@ Fit = Callable[[Sequence[float], Sequence[int], int], Cuts]
 
 @dataclass(frozen=True, slots=True)
 class LabelledReading:
-    """One turn or conversation in one dimension: what was read, and what people say.
+    """One turn or conversation in one dimension: the judge's reading and people's label.
 
     Attributes:
         value: the expectation, 1-5 of the rubric, or the digit where there is none; None where the judge gave n/a
@@ -64,15 +64,15 @@ class LabelledReading:
     group: str
 
 
-def quadratic_kappa(gold: Sequence[int], given: Sequence[int], count: int = 5) -> float | None:
+def quadratic_kappa(gold: Sequence[int], levels: Sequence[int], count: int = 5) -> float | None:
     """Return Cohen's kappa with quadratic weights (1968) over levels from 1 to `count`.
 
     1 minus the mean squared distance over that of independent draws from both sides. At most 1; None where
     nothing is given, or both sides have one and the same level throughout.
     """
-    if len(gold) != len(given):
-        raise ValueError(f"one entry a row is needed, got {len(gold)} and {len(given)}")
-    return kappa_of_table(confusion(gold, given, count)) if gold else None
+    if len(gold) != len(levels):
+        raise ValueError(f"one entry a row is needed, got {len(gold)} and {len(levels)}")
+    return kappa_of_table(confusion(gold, levels, count)) if gold else None
 
 
 def fit_cut_points(
@@ -141,11 +141,11 @@ def cross_validated_levels(
         gold: people's levels of them, from 1 to `count`, of two levels or more.
         groups: what is kept together, of two groups or more.
     """
-    tried: list[CutMethod] = ["matched_shares"]
+    methods: list[CutMethod] = ["matched_shares"]
     if len(values) >= LABELS_FOR_KAPPA:
-        tried.append("kappa")
-    held_out = {method: _held_out(_FITS[method], values, gold, groups, count) for method in tried}
-    method = max(tried, key=lambda name: quadratic_kappa(gold, held_out[name], count) or -1.0)
+        methods.append("kappa")
+    held_out = {method: _held_out(_FITS[method], values, gold, groups, count) for method in methods}
+    method = max(methods, key=lambda name: quadratic_kappa(gold, held_out[name], count) or -1.0)
     return method, held_out[method]
 
 
@@ -194,17 +194,17 @@ def best_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> C
         step = (len(places) - 1) / (_CANDIDATES - 1)
         places = [places[round(number * step)] for number in range(_CANDIDATES)]
     array, levels = np.asarray(values), np.asarray(gold)
-    # Of each place, how many labels of each level have a value below it.
+    # For each place, how many labels of each level have a value below it.
     below = np.array(
         [np.bincount(levels[array < place], minlength=count + 1)[1:] for place in places],
         dtype=float,
     )
     whole = np.bincount(levels, minlength=count + 1)[1:].astype(float)
 
-    def kappas(tried: npt.NDArray[np.int_]) -> list[float]:
+    def kappas(rows: npt.NDArray[np.int_]) -> list[float]:
         """Return the kappa of each row of cut places."""
-        ends = np.zeros((len(tried), 1, count)), np.broadcast_to(whole, (len(tried), 1, count))
-        tables = np.diff(np.concatenate((ends[0], below[tried], ends[1]), axis=1), axis=1)
+        ends = np.zeros((len(rows), 1, count)), np.broadcast_to(whole, (len(rows), 1, count))
+        tables = np.diff(np.concatenate((ends[0], below[rows], ends[1]), axis=1), axis=1)
         reached: list[float] = np.nan_to_num(quadratic_kappas(tables)).tolist()
         return reached
 
@@ -219,11 +219,11 @@ def best_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> C
             for cut in range(count - 1):
                 low = at[cut - 1] if cut else 0
                 high = at[cut + 1] if cut < count - 2 else len(places) - 1
-                tried = np.repeat([at], high + 1 - low, axis=0)
-                tried[:, cut] = range(low, high + 1)
-                for place, found in enumerate(kappas(tried), start=low):
-                    if found > reached + 1e-12:
-                        at[cut], reached, moved = place, found, True
+                rows = np.repeat([at], high + 1 - low, axis=0)
+                rows[:, cut] = range(low, high + 1)
+                for place, kappa in enumerate(kappas(rows), start=low):
+                    if kappa > reached + 1e-12:
+                        at[cut], reached, moved = place, kappa, True
         if best is None or reached > best[0] + 1e-12:
             best = reached, at
     assert best is not None
@@ -234,14 +234,14 @@ _FITS: Mapping[CutMethod, Fit] = {"matched_shares": matched_cuts, "kappa": best_
 
 
 def kappa_figure(
-    gold: Sequence[int], given: Sequence[int], groups: Sequence[str], count: int = 5
+    gold: Sequence[int], levels: Sequence[int], groups: Sequence[str], count: int = 5
 ) -> Kappa:
     """Return the quadratic-weighted kappa with the 95 % percentile bootstrap over groups (1,000 resamples)."""
     if not gold:
         return Kappa()
     draws = Draws(groups, least=1)
     tables = draws.tables(
-        [level - 1 for level in gold], [level - 1 for level in given], count, count
+        [level - 1 for level in gold], [level - 1 for level in levels], count, count
     )
     figure = draws.figure(quadratic_kappas(tables))
     return Kappa(value=figure.value, interval=figure.interval)
@@ -282,20 +282,20 @@ def _held_out(
 
 def _fit_na(items: Sequence[LabelledReading]) -> float | None:
     """Return the cut on the mass of n/a that leaves as many n/a as people gave; None where they gave none."""
-    given = sum(item.level is None for item in items)
-    if not given:
+    number_na = sum(item.level is None for item in items)
+    if not number_na:
         return None
     masses = sorted(item.na for item in items)
-    return _nearest(masses, float(len(items) - given), first=0.0, never=_NO_NA)
+    return _nearest(masses, float(len(items) - number_na), first=0.0, never=_NO_NA)
 
 
 def _cuts_at(ordered: Sequence[float], below: Sequence[float]) -> Cuts:
     never = len(below) + 2.0
-    return tuple(_nearest(ordered, wanted, first=1.0, never=never) for wanted in below)
+    return tuple(_nearest(ordered, number, first=1.0, never=never) for number in below)
 
 
-def _nearest(ordered: Sequence[float], wanted: float, *, first: float, never: float) -> float:
-    """Return the place between two different values below which the number of values is nearest to `wanted`.
+def _nearest(ordered: Sequence[float], target: float, *, first: float, never: float) -> float:
+    """Return the place between two different values below which the number of values is nearest to `target`.
 
     `first` lies below all values, `never` above them. Of two places equally near the lower.
     """
@@ -305,18 +305,20 @@ def _nearest(ordered: Sequence[float], wanted: float, *, first: float, never: fl
         for at, (low, high) in enumerate(pairwise(ordered), start=1)
         if low < high
     ]
-    return min(places, key=lambda place: (abs(place[0] - wanted), place[1]))[1]
+    return min(places, key=lambda place: (abs(place[0] - target), place[1]))[1]
 
 
 def _between(ordered: Sequence[float]) -> list[float]:
     return [(low + high) / 2 for low, high in pairwise(ordered) if low < high]
 
 
-def confusion(gold: Sequence[int], given: Sequence[int], count: int = 5) -> npt.NDArray[np.float64]:
+def confusion(
+    gold: Sequence[int], levels: Sequence[int], count: int = 5
+) -> npt.NDArray[np.float64]:
     """Return how often each level (row) was given each level (column), from 1; of shape (count, count)."""
     import numpy as np
 
-    flat = [count * (level - 1) + other - 1 for level, other in zip(gold, given, strict=True)]
+    flat = [count * (level - 1) + other - 1 for level, other in zip(gold, levels, strict=True)]
     return np.bincount(flat, minlength=count**2).reshape(count, count).astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Weights of metrics fitted to what people find good, beside the weights that were given.
+"""Weights of metrics fitted to dialogues that people find good, beside the recipe's weights.
 
 Non-negative least squares: a better score never counts against a dialogue. Its figures are by cross-validation, and
 stand beside those of the given weights on the same dialogues, so that one sees whether fitting was worth it.
@@ -27,20 +27,20 @@ class MeasuredDialogue:
 
 
 def fit_metric_weights(
-    dialogues: Sequence[MeasuredDialogue], given: Mapping[str, float]
+    dialogues: Sequence[MeasuredDialogue], current: Mapping[str, float]
 ) -> MetricWeights:
     """Fit weights to what people find good.
 
     Args:
         dialogues: at least 20, at least 5 of each kind.
-        given: the recipe's weights by metric; those fitted are of the same metrics.
+        current: the recipe's weights by metric; those fitted are of the same metrics.
 
     Raises:
         UsageError: too few labels, too few of one kind, or no metric that rises with what people find good.
     """
-    labels = [held.is_good for held in dialogues]
+    labels = [item.is_good for item in dialogues]
     refuse_too_few_verdicts(labels, "weights of metrics", "metrics")
-    names = [*given]
+    names = [*current]
     weights = _fit(dialogues, names)
     if weights is None:
         raise UsageError(
@@ -48,20 +48,20 @@ def fit_metric_weights(
             expected="a judge whose metrics tell good dialogues from others",
         )
     fitted = [0.0] * len(dialogues)
-    groups = [held.group for held in dialogues]
+    groups = [item.group for item in dialogues]
     for fold in grouped_folds(groups):
         out = set(fold)
-        rest = [held for at, held in enumerate(dialogues) if at not in out]
-        own = _fit(rest, names) or given
+        rest = [item for at, item in enumerate(dialogues) if at not in out]
+        own = _fit(rest, names) or current
         for at in fold:
             fitted[at] = _overall(dialogues[at].heights, own)
-    plain = [_overall(held.heights, given) for held in dialogues]
+    plain = [_overall(item.heights, current) for item in dialogues]
     auc_fitted, auc_given = auc(fitted, labels), auc(plain, labels)
     assert auc_fitted is not None
     assert auc_given is not None
     return MetricWeights(
         fitted=weights,
-        given=dict(given),
+        given=dict(current),
         labels=len(labels),
         good=sum(labels),
         auc_fitted=auc_fitted,
@@ -76,8 +76,10 @@ def _fit(dialogues: Sequence[MeasuredDialogue], names: Sequence[str]) -> dict[st
     from scipy.optimize import nnls
 
     # None is NaN to numpy.
-    table = np.array([[held.heights.get(name) for name in names] for held in dialogues], float)
-    labels = np.array([held.is_good for held in dialogues], dtype=float)
+    table = np.array(
+        [[dialogue.heights.get(name) for name in names] for dialogue in dialogues], float
+    )
+    labels = np.array([dialogue.is_good for dialogue in dialogues], dtype=float)
     known = ~np.isnan(table)
     table -= np.where(known, table, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     weights, _ = nnls(np.where(known, table, 0.0), labels - labels.mean())

@@ -1,4 +1,4 @@
-"""Levels of a judge held against levels of people: every figure with one bootstrap over dialogues, and the gate.
+"""Agreement of a judge's levels with people's: every figure with one bootstrap over dialogues, and the gate.
 
 All figures are functions of tables of counts (`count_tables`): people's level against the judge's, and people's mean
 against the judge's reading.
@@ -48,7 +48,7 @@ Levels = Literal["digits", "calibrated levels", "verdicts", "decisions"]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One turn, conversation or pair: what the judge says of it, and what people say.
+    """One turn, conversation or pair with the judge's level and people's.
 
     Attributes:
         judge: level from 1; None for n/a.
@@ -82,7 +82,7 @@ def measure_dimension(
     can_calibrate: bool = True,
     epsilon: float,
 ) -> DimensionAgreement:
-    """Hold one dimension against people's labels.
+    """Measure a judge's agreement with people's labels in one dimension.
 
     Args:
         items: every labelled item that the judge scored.
@@ -100,16 +100,14 @@ def measure_dimension(
     groups = [item.group for item in used]
     draws = Draws(groups)
     size = len(names)
-    tables = draws.tables(
-        [level - 1 for level in people], [level - 1 for level in judge], size, size
-    )
+
+    def tables_of(levels: Sequence[int]) -> npt.NDArray[np.float64]:
+        return draws.tables([n - 1 for n in people], [n - 1 for n in levels], size, size)
+
+    tables = tables_of(judge)
     spearman, kendall = _rank_figures(used, draws)
     mapped = _mapped_levels(used, size) if can_calibrate else None
-    mapped_tables = None
-    if mapped is not None:
-        mapped_tables = draws.tables(
-            [level - 1 for level in people], [m - 1 for m in mapped], size, size
-        )
+    mapped_tables = None if mapped is None else tables_of(mapped)
     by = _gate_by(scales_differ=scales_differ, is_fitted=is_fitted, has_mapped=mapped is not None)
     shown = mapped if by == "mapped" and mapped is not None else judge
     return DimensionAgreement(
@@ -226,17 +224,17 @@ def _each_against_others(items: Sequence[Compared], size: int) -> tuple[RaterFig
     pairs: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for item in items:
         for rater, level in item.raters.items():
-            others = [held for name, held in item.raters.items() if name != rater]
+            others = [values for name, values in item.raters.items() if name != rater]
             if others:
                 pairs[rater].append((math.floor(fmean(others) + 0.5), level, item.group))
     figures = []
-    for rater, held in sorted(pairs.items()):
-        draws = Draws([group for *_, group in held])
+    for rater, values in sorted(pairs.items()):
+        draws = Draws([group for *_, group in values])
         tables = draws.tables(
-            [others - 1 for others, *_ in held], [level - 1 for _, level, _ in held], size, size
+            [others - 1 for others, *_ in values], [level - 1 for _, level, _ in values], size, size
         )
         kappa = draws.figure(quadratic_kappas(tables))
-        figures.append(RaterFigures(rater=rater, items=len(held), kappa=kappa))
+        figures.append(RaterFigures(rater=rater, items=len(values), kappa=kappa))
     return tuple(figures)
 
 
@@ -252,20 +250,20 @@ def _slices(used: Sequence[Compared], judge: Sequence[int], size: int) -> Iterat
         if len(places) < 2:
             continue
         left: list[int] = []
-        for value, held in sorted(places.items()):
-            if len(held) < SLICE_LABELS or _dialogues(used, held) < SLICE_DIALOGUES:
-                left += held
+        for value, rows in sorted(places.items()):
+            if len(rows) < SLICE_LABELS or _dialogues(used, rows) < SLICE_DIALOGUES:
+                left += rows
                 continue
-            draws = Draws([used[place].group for place in held])
+            draws = Draws([used[place].group for place in rows])
             tables = draws.tables(
-                [(used[place].people or 0) - 1 for place in held],
-                [judge[place] - 1 for place in held],
+                [(used[place].people or 0) - 1 for place in rows],
+                [judge[place] - 1 for place in rows],
                 size,
                 size,
             )
             kappa = draws.figure(quadratic_kappas(tables))
             yield AgreementSlice(
-                by=by, value=value, labels=len(held), dialogues=draws.groups, kappa=kappa
+                by=by, value=value, labels=len(rows), dialogues=draws.groups, kappa=kappa
             )
         if left:
             yield AgreementSlice(
@@ -345,4 +343,4 @@ _LEAST_TO_FAIL = 20
 """Dialogues below which a bootstrap is too narrow to fail a judge: with 10 it fails 9 % of those whose kappa is .5, with 20
 6.5 % (promised: 5 %)."""
 _MOST_DIALOGUES = 10_000
-"""Labelled dialogues that nobody will have: kappa lies so near .5 that labels cannot settle it."""
+"""Labelled dialogues beyond which no number is suggested: kappa lies so near .5 that labels cannot settle it."""

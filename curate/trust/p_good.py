@@ -72,7 +72,7 @@ def fit_good(
     Raises:
         UsageError: too few labels, too few of one kind, or no reading that differs.
     """
-    labels = [held.is_good for held in dialogues]
+    labels = [dialogue.is_good for dialogue in dialogues]
     refuse_too_few_verdicts(labels, "p_good", "readings")
     names = _telling(dialogues)
     if not names:
@@ -80,12 +80,12 @@ def fit_good(
             "no reading differs between the labelled dialogues",
             expected="a judge that tells them apart",
         )
-    groups = [held.group for held in dialogues]
+    groups = [dialogue.group for dialogue in dialogues]
     predicted, without = [0.0] * len(labels), [0.0] * len(labels)
     for fold in grouped_folds(groups):
         out = set(fold)
-        rest = [held for at, held in enumerate(dialogues) if at not in out]
-        share = sum(held.is_good for held in rest) / len(rest)
+        rest = [dialogue for at, dialogue in enumerate(dialogues) if at not in out]
+        share = sum(dialogue.is_good for dialogue in rest) / len(rest)
         model = _fit(rest, _telling(rest)) if 0 < share < 1 and _telling(rest) else None
         for at in fold:
             known = dialogues[at].features
@@ -112,11 +112,13 @@ def _fit(dialogues: Sequence[LabelledDialogue], names: Sequence[str]) -> GoodMod
     import numpy as np
 
     # None is NaN to numpy.
-    table = np.array([[held.features.get(name) for name in names] for held in dialogues], float)
+    table = np.array(
+        [[dialogue.features.get(name) for name in names] for dialogue in dialogues], float
+    )
     means = np.nanmean(table, axis=0)
     table = np.where(np.isnan(table), means, table)
     scales = table.std(axis=0)
-    labels = [held.is_good for held in dialogues]
+    labels = [dialogue.is_good for dialogue in dialogues]
     weights, intercept = _weights((table - means) / scales, labels)
     return GoodModel(
         features=tuple(names),
@@ -153,13 +155,15 @@ def _weights(table: Any, labels: Sequence[bool]) -> tuple[tuple[float, ...], flo
 
     bounds = [(0, None)] * number + [(None, None)]
     start, exact = np.zeros(number + 1), {"ftol": 1e-14, "gtol": 1e-9}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=exact)
-    return tuple(found.x[:number].tolist()), float(found.x[number])
+    minimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=exact)
+    return tuple(minimum.x[:number].tolist()), float(minimum.x[number])
 
 
 def _telling(dialogues: Sequence[LabelledDialogue]) -> list[str]:
     """Return the names of readings that differ between dialogues."""
-    names = dict.fromkeys(name for held in dialogues for name in held.features)
+    names = dict.fromkeys(name for dialogue in dialogues for name in dialogue.features)
     return [
-        name for name in names if len({held.features.get(name) for held in dialogues} - {None}) > 1
+        name
+        for name in names
+        if len({dialogue.features.get(name) for dialogue in dialogues} - {None}) > 1
     ]

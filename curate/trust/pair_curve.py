@@ -1,4 +1,4 @@
-"""From readings of pairs whose truth is known to a curve that decides about other pairs.
+"""A curve that decides about pairs, fitted to readings of pairs whose better side is known.
 
 A judge's readings of two replies are two numbers: the preference (mean log-odds over both orders) and the
 margin (difference of the scores, paired over wordings). Both change their sign when the pair is turned round,
@@ -6,7 +6,7 @@ so the curve is a logistic regression without intercept, and every known pair sa
 better side is better, and that its worse side is not. Figures are of both: with k better and j worse sides
 above a threshold, precision is k / (k + j) and recall k / n.
 
-How good it is, is told by cross-validation: each pair is held against weights and a threshold that were fitted
+It is evaluated by cross-validation: each pair is scored by weights and a threshold that were fitted
 without its dialogue. Planted flaws are held out by kind as well, since what a curve decides about later has
 flaws that nobody planted: a pair with a negation is decided by a curve that saw no negation. A threshold is set on
 probabilities that were cross-validated in the same way, inside of what it is fitted to. The weights of the curve
@@ -66,7 +66,7 @@ class KnownPair:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A pair by a curve that did not see its dialogue.
+    """A pair's probability and threshold from a curve that did not see its dialogue.
 
     Attributes:
         probability: that its better side is better.
@@ -89,7 +89,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedShare:
-    """What passes, of so many pairs and the same pairs turned round."""
+    """Counts of what passes, among pairs and the same pairs turned round."""
 
     pairs: int
     better: int
@@ -183,9 +183,9 @@ def check_signal(
     area = area_under(probabilities)
     interval = bootstrap_pairs(pairs, partial(_areas, probabilities))
     if area is None or interval[0] <= 0.5:
-        what = "planted twins" if fitted_on == "twins" else "the better side of labelled pairs"
+        labels = "planted twins" if fitted_on == "twins" else "the better side of labelled pairs"
         raise UsageError(
-            f"this judge cannot tell {what} apart",
+            f"this judge cannot tell {labels} apart",
             got=f"AUC {area or 0:.2f} (95 % {interval[0]:.2f} to {interval[1]:.2f}) on {plural(len(pairs), 'pair')};"
             " a coin has .50",
             expected="an interval above .50",
@@ -230,7 +230,7 @@ _Cell = tuple[int, str | None]
 
 @dataclass(slots=True)
 class CrossValidation:
-    """Each pair by weights and a threshold that were fitted to other dialogues.
+    """Cross-validation: each pair is scored by weights and a threshold fitted to other dialogues.
 
     Attributes:
         pairs: all that are known.
@@ -260,17 +260,17 @@ class CrossValidation:
         """Return each pair with its probability and the threshold that its own fold and kind had no part in."""
         thresholds = {cell: self._threshold_without(cell, precision) for cell in set(self._cells)}
         return [
-            HeldOut(found, thresholds[cell])
-            for found, cell in zip(self.probabilities(), self._cells, strict=True)
+            HeldOut(probability, thresholds[cell])
+            for probability, cell in zip(self.probabilities(), self._cells, strict=True)
         ]
 
     def _threshold_without(self, cell: _Cell, precision: float) -> float | None:
-        found = [
+        probabilities = [
             probability(pair, *self._weights_without(cell, own))
             for pair, own in zip(self.pairs, self._cells, strict=True)
             if not _meet(own, cell)
         ]
-        return least_threshold(found, precision)
+        return least_threshold(probabilities, precision)
 
     def _weights_without(self, *cells: _Cell) -> tuple[float, float]:
         key = frozenset(cells)
@@ -312,7 +312,7 @@ def least_threshold(probabilities: Sequence[float], precision: float) -> float |
     about every second time.
     """
     worse = 0
-    found = None
+    threshold = None
     ordered = sorted(probabilities, key=lambda p: abs(p - 0.5), reverse=True)
     for passed, p in enumerate(ordered, start=1):
         if p == 0.5:
@@ -321,8 +321,8 @@ def least_threshold(probabilities: Sequence[float], precision: float) -> float |
         following = ordered[passed] if passed < len(ordered) else 0.5
         is_tied = abs(following - 0.5) == abs(p - 0.5)
         if not is_tied and wilson(1 - worse / passed, passed, z=1)[0] > precision - 1e-9:
-            found = max(p, 1 - p)
-    return found
+            threshold = max(p, 1 - p)
+    return threshold
 
 
 def area_under(probabilities: Sequence[float]) -> float | None:
@@ -363,7 +363,7 @@ def _by_kind(pairs: Sequence[KnownPair], held_out: Sequence[HeldOut]) -> dict[st
     figures: dict[str, KindFigures] = {}
     for kind in sorted({pair.kind for pair in pairs}):
         share = accepted(
-            [held for pair, held in zip(pairs, held_out, strict=True) if pair.kind == kind]
+            [one for pair, one in zip(pairs, held_out, strict=True) if pair.kind == kind]
         )
         figures[kind] = KindFigures(
             pairs=share.pairs, accepted=share.better, accepted_wrong=share.worse

@@ -1,6 +1,6 @@
-"""What is wrong with a set of pairs that no pair shows alone: shortcuts, repeats, lopsided mixes.
+"""Checks of a set of pairs for faults that no pair shows alone: shortcuts, repeats, lopsided mixes.
 
-Each check is a figure held against a threshold of the recipe, and passes or warns. A warning drops no row:
+Each check is a figure compared with a threshold of the recipe, and passes or warns. A warning drops no row:
 it says what a model may learn from the set instead of what was meant. A figure that cannot be had (too few
 pairs, an extra that is not installed, a language nobody named) is `not_run` with the reason, and no pass.
 
@@ -97,7 +97,7 @@ class PairSetConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class PairFacts:
-    """What is known of the dialogue a pair comes from; None where the data does not say."""
+    """Facts about the dialogue a pair comes from; None where the data does not say."""
 
     role: str | None = None
     language: str | None = None
@@ -105,7 +105,7 @@ class PairFacts:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is kept of the pairs that went by."""
+    """Counts over the pairs read so far."""
 
     words: WordCounts
     pairs: int = 0
@@ -138,23 +138,23 @@ def check_pair_set(
     Returns:
         The checks that were asked for, in fixed order, and the mixes, the most frequent value first.
     """
-    seen = _look(read(), config, about)
+    counts = _look(read(), config, about)
     checks = [
         check
         for check in (
-            _longer_wins(seen, config),
-            _length_auc(seen, config),
-            _word_auc(seen, config),
-            _repeated_prompts(seen, config, read, count_repeats),
-            _mix("dimension_mix", seen, "dimension", config.dimension_share, config),
-            _mix("source_mix", seen, "source", config.source_share, config),
-            _mix("role_balance", seen, "role", config.role_share, config),
-            _mix("language_balance", seen, "language", config.language_share, config),
+            _longer_wins(counts, config),
+            _length_auc(counts, config),
+            _word_auc(counts, config),
+            _repeated_prompts(counts, config, read, count_repeats),
+            _mix("dimension_mix", counts, "dimension", config.dimension_share, config),
+            _mix("source_mix", counts, "source", config.source_share, config),
+            _mix("role_balance", counts, "role", config.role_share, config),
+            _mix("language_balance", counts, "language", config.language_share, config),
         )
         if check is not None
     ]
-    mixes = {name: _listed(values) for name, values in seen.mixes.items()}
-    return PairSetReport(pairs=seen.pairs, checks=tuple(checks), mixes=mixes)
+    mixes = {name: _listed(values) for name, values in counts.mixes.items()}
+    return PairSetReport(pairs=counts.pairs, checks=tuple(checks), mixes=mixes)
 
 
 def check_rows(reports: Mapping[str, PairSetReport]) -> list[tuple[str, str, str, str, str]]:
@@ -174,13 +174,13 @@ def check_rows(reports: Mapping[str, PairSetReport]) -> list[tuple[str, str, str
                 continue
             figure = "" if check.figure is None else f"{check.figure:.2f}"
             limit = "" if check.threshold is None else f"{check.threshold:.2f}"
-            said = check.detail if check.status != "pass" else ""
+            text = check.detail if check.status != "pass" else ""
             rows.append(
-                (name, check.name, figure, limit, ": ".join(filter(None, (check.status, said))))
+                (name, check.name, figure, limit, ": ".join(filter(None, (check.status, text))))
             )
         for detail, names in idle.items():
-            which = names[0] if len(names) == 1 else plural(len(names), "check")
-            rows.append((name, which, "", "", f"not run: {detail}"))
+            named = names[0] if len(names) == 1 else plural(len(names), "check")
+            rows.append((name, named, "", "", f"not run: {detail}"))
     return rows
 
 
@@ -189,15 +189,15 @@ def _look(
     config: PairSetConfig,
     about: Callable[[PreferencePair], PairFacts],
 ) -> _Seen:
-    seen = _Seen(WordCounts(config.sample))
+    counts = _Seen(WordCounts(config.sample))
     for pair in pairs:
         if pair.chosen is None:
             continue
-        seen.pairs += 1
-        seen.chosen.append(side_length(pair.chosen))
-        seen.rejected.append(side_length(pair.rejected))
+        counts.pairs += 1
+        counts.chosen.append(side_length(pair.chosen))
+        counts.rejected.append(side_length(pair.rejected))
         if config.word_auc is not None:
-            seen.words.add(_conversation(pair), pair.chosen, pair.rejected)
+            counts.words.add(_conversation(pair), pair.chosen, pair.rejected)
         facts = about(pair)
         values = {
             "made_by": pair.source,
@@ -208,8 +208,8 @@ def _look(
             "language": facts.language,
         }
         for name, value in values.items():
-            seen.mixes[name][value or UNKNOWN] += 1
-    return seen
+            counts.mixes[name][value or UNKNOWN] += 1
+    return counts
 
 
 def side_length(side: Message) -> int:
@@ -235,9 +235,9 @@ def _dimension(pair: PreferencePair) -> str | None:
     return max(gains, key=lambda name: gains[name]) if gains else None
 
 
-def _longer_wins(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
-    longer = sum(one > other for one, other in zip(seen.chosen, seen.rejected, strict=True))
-    shorter = sum(one < other for one, other in zip(seen.chosen, seen.rejected, strict=True))
+def _longer_wins(counts: _Seen, config: PairSetConfig) -> SetCheck | None:
+    longer = sum(one > other for one, other in zip(counts.chosen, counts.rejected, strict=True))
+    shorter = sum(one < other for one, other in zip(counts.chosen, counts.rejected, strict=True))
     unequal = longer + shorter
     share = longer / unequal if unequal else None
     detail = (
@@ -246,26 +246,26 @@ def _longer_wins(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
     return _two_sided("longer_wins", share, config.longer_wins, unequal, detail, config)
 
 
-def _length_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
-    lengths = [*seen.chosen, *seen.rejected]
-    is_chosen = [True] * seen.pairs + [False] * seen.pairs
+def _length_auc(counts: _Seen, config: PairSetConfig) -> SetCheck | None:
+    lengths = [*counts.chosen, *counts.rejected]
+    is_chosen = [True] * counts.pairs + [False] * counts.pairs
     area = auc(lengths, is_chosen) if config.length_auc is not None else None
     longer = area is not None and area > 0.5
     detail = f"chosen sides are {'longer' if longer else 'shorter'} as a rule"
-    return _two_sided("length_auc", area, config.length_auc, seen.pairs, detail, config)
+    return _two_sided("length_auc", area, config.length_auc, counts.pairs, detail, config)
 
 
-def _word_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
+def _word_auc(counts: _Seen, config: PairSetConfig) -> SetCheck | None:
     if config.word_auc is None:
         return None
-    if seen.pairs < config.min_pairs:
-        return _too_few("word_auc", config.word_auc, seen.pairs, config)
-    found = seen.words.shortcut()
-    if found is None:
+    if counts.pairs < config.min_pairs:
+        return _too_few("word_auc", config.word_auc, counts.pairs, config)
+    shortcut = counts.words.shortcut()
+    if shortcut is None:
         detail = "all pairs come from one conversation, so that nothing can be held out"
-        return _not_run("word_auc", config.word_auc, seen.pairs, detail)
-    detail = "; ".join(map(str, found.words)) or "many words tell a little, none much"
-    return _checked("word_auc", found.auc, config.word_auc, found.pairs, detail)
+        return _not_run("word_auc", config.word_auc, counts.pairs, detail)
+    detail = "; ".join(map(str, shortcut.words)) or "many words tell a little, none much"
+    return _checked("word_auc", shortcut.auc, config.word_auc, shortcut.pairs, detail)
 
 
 def _conversation(pair: PreferencePair) -> str:
@@ -275,7 +275,7 @@ def _conversation(pair: PreferencePair) -> str:
 
 
 def _repeated_prompts(
-    seen: _Seen,
+    counts: _Seen,
     config: PairSetConfig,
     read: ReadPairs,
     count_repeats: Callable[[ReadPairs], int] | None,
@@ -283,26 +283,26 @@ def _repeated_prompts(
     name, threshold = "repeated_prompts", config.repeated_prompts
     if threshold is None:
         return None
-    if seen.pairs < config.min_pairs:
-        return _too_few(name, threshold, seen.pairs, config)
+    if counts.pairs < config.min_pairs:
+        return _too_few(name, threshold, counts.pairs, config)
     if count_repeats is None:
-        return _not_run(name, threshold, seen.pairs, "nothing was given to compare prompts with")
+        return _not_run(name, threshold, counts.pairs, "nothing was given to compare prompts with")
     repeats = count_repeats(read)
-    detail = f"{repeats} of {plural(seen.pairs, 'pair')}"
-    return _checked(name, repeats / seen.pairs, threshold, seen.pairs, detail)
+    detail = f"{repeats} of {plural(counts.pairs, 'pair')}"
+    return _checked(name, repeats / counts.pairs, threshold, counts.pairs, detail)
 
 
 def _mix(
-    name: str, seen: _Seen, mix: str, threshold: float | None, config: PairSetConfig
+    name: str, counts: _Seen, mix: str, threshold: float | None, config: PairSetConfig
 ) -> SetCheck | None:
     """Return the largest share of one value among the pairs of which it is known."""
     if threshold is None:
         return None
-    known = Counter({value: n for value, n in seen.mixes[mix].items() if value != UNKNOWN})
-    total, unknown = known.total(), seen.mixes[mix][UNKNOWN]
-    note = f"; {mix} unknown for {unknown} of {plural(seen.pairs, 'pair')}" if unknown else ""
-    if seen.pairs and not total:
-        return _not_run(name, threshold, 0, f"{mix} unknown for all {plural(seen.pairs, 'pair')}")
+    known = Counter({value: n for value, n in counts.mixes[mix].items() if value != UNKNOWN})
+    total, unknown = known.total(), counts.mixes[mix][UNKNOWN]
+    note = f"; {mix} unknown for {unknown} of {plural(counts.pairs, 'pair')}" if unknown else ""
+    if counts.pairs and not total:
+        return _not_run(name, threshold, 0, f"{mix} unknown for all {plural(counts.pairs, 'pair')}")
     if total < config.min_pairs:
         return _too_few(name, threshold, total, config, note)
     value, count = min(known.items(), key=lambda item: (-item[1], item[0]))
@@ -336,7 +336,7 @@ def _checked(
     *,
     largest: float | None = None,
 ) -> SetCheck:
-    """Return a figure held against its threshold; `largest` in its place, where that is what may not be above it."""
+    """Return the check of a figure against its threshold; `largest` is compared in its place where given."""
     over = (figure if largest is None else largest) > threshold
     return SetCheck(
         name=name,

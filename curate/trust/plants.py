@@ -37,9 +37,9 @@ TwinKind = Literal[
     "negation",
     "repetition",
 ]
-"""What twins are planted with."""
+"""Kinds of flaws of planted twins."""
 PlantKind = Literal[TwinKind, "tone_break", "unsafe_advice", "misread_result"]
-"""What the probe may plant, too."""
+"""Further kinds, of the probe."""
 
 LENGTH_SLACK = 0.1
 """Most by which a twin's length may differ from the original's, as a share of it."""
@@ -87,17 +87,17 @@ class Place:
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The reply's text."""
         return self.message.content.strip()
 
     @property
     def before(self) -> tuple[Message, ...]:
-        """All messages before it."""
+        """All messages before the reply."""
         return self.dialogue.messages[: self.index]
 
     @property
     def is_english(self) -> bool:
-        """Whether more than a tenth of its words are common English ones."""
+        """True where more than a tenth of its words are common English ones."""
         words = len(_WORD.findall(self.text))
         return words > 0 and len(_ENGLISH.findall(self.text)) / words > 0.1
 
@@ -158,7 +158,7 @@ def _other_reply(place: Place) -> str | None:
 def _evasion(place: Place) -> str | None:
     if not place.is_english:
         return None
-    # A long reply is evaded at length: the pool goes round.
+    # A long reply needs a long evasion, so the pool is repeated.
     pool = place.shuffled(EVASIONS) + place.shuffled(CLOSINGS)
     return to_length("", pool, len(place.text))
 
@@ -170,12 +170,12 @@ def _changed_amounts(place: Place) -> str | None:
 
 def _contradiction(place: Place) -> str | None:
     """Replace a number or name that was said before by another one; what is new in the reply stays."""
-    said = "\n".join(message.content for message in place.before if message.role != "system")
-    numbers = {match.group(0) for match in _NUMBER.finditer(said)}
+    earlier = "\n".join(message.content for message in place.before if message.role != "system")
+    numbers = {match.group(0) for match in _NUMBER.finditer(earlier)}
     changed = _with_numbers_changed(place.text, place.draw, numbers.__contains__)
     if changed is not None:
         return changed
-    names = [match.group(0) for match in _NAME.finditer(place.text) if match.group(0) in said]
+    names = [match.group(0) for match in _NAME.finditer(place.text) if match.group(0) in earlier]
     if not names:
         return None
     name = place.draw.choice(names)
@@ -183,7 +183,7 @@ def _contradiction(place: Place) -> str | None:
         match.group(0)
         for other in place.others
         for match in _NAME.finditer(other)
-        if match.group(0) not in said and match.group(0) not in place.text
+        if match.group(0) not in earlier and match.group(0) not in place.text
     ]
     if not strangers:
         return None
@@ -201,7 +201,7 @@ def _with_numbers_changed(
         number = match.group(0)
         if any(start <= match.start() < stop for start, stop in marks) or not is_changed(number):
             return number
-        # The same number twice is the same other one twice.
+        # A number that occurs twice gets the same replacement twice.
         return others.setdefault(number, _other_number(number, draw))
 
     changed = _NUMBER.sub(change, text)
@@ -244,10 +244,10 @@ def _role_break(place: Place) -> str | None:
 
 def _sycophancy(place: Place) -> str | None:
     """Give in where the user pushes back and the reply does not."""
-    asked = next((said for said in reversed(place.before) if said.role == "user"), None)
-    if asked is None or not place.is_english or place.turn < 2:
+    question = next((message for message in reversed(place.before) if message.role == "user"), None)
+    if question is None or not place.is_english or place.turn < 2:
         return None
-    if not _PUSHBACK.search(asked.content) or _YIELDS.search(place.text):
+    if not _PUSHBACK.search(question.content) or _YIELDS.search(place.text):
         return None
     return to_length("", place.shuffled(AGREEMENTS), len(place.text))
 
@@ -304,8 +304,10 @@ def _unsafe_advice(place: Place) -> str | None:
 def _misread_result(place: Place) -> str | None:
     """Replace a number that a tool of the same turn gave by another one."""
     start = next(turn.start for turn in place.dialogue.turns if turn.number == place.turn)
-    given = "\n".join(said.content for said in place.before[start:] if said.role == "tool")
-    numbers = {match.group(0).lstrip("0") for match in _NUMBER.finditer(given)}
+    results = "\n".join(
+        message.content for message in place.before[start:] if message.role == "tool"
+    )
+    numbers = {match.group(0).lstrip("0") for match in _NUMBER.finditer(results)}
     return _with_numbers_changed(place.text, place.draw, numbers.__contains__)
 
 

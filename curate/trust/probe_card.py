@@ -1,4 +1,4 @@
-"""The score card of a probed judge: one line a question, each held against chance or zero.
+"""The score card of a probed judge: one line for each question, each compared with chance or zero.
 
 Cases of one dialogue are not independent, so the unit is the clean dialogue: standard errors are those of a ratio
 of cluster totals (Cochran 1977, section 11.5) with Student's t at clusters - 1 degrees of freedom. A share's interval
@@ -42,7 +42,7 @@ Wanted = Literal["above", "level", "not_above"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a line is about.
+    """How a line of the card is made and read.
 
     Attributes:
         meaning: said beside it.
@@ -96,7 +96,7 @@ RULES: Mapping[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A mean over cases, held against what chance gives.
+    """A mean over cases, beside what chance gives.
 
     Attributes:
         dialogues: clusters.
@@ -164,7 +164,7 @@ def clustered(outcomes: Sequence[ProbeOutcome], unit: ProbeUnit) -> Figures | No
     if spread > 0:
         p_value = 2 * float(stdtr(freedom, -abs(effect) / spread))
     else:
-        # All alike: by chance the signs of all dialogues would agree so seldom.
+        # All differences are equal: p is the chance that the signs of all dialogues agree.
         p_value = 1.0 if effect == 0 else 2.0 ** (1 - count)
     detectable = (edge + float(stdtrit(freedom, POWER))) * spread
     return Figures(n, count, mean, float(against.mean()), interval, p_value, detectable)
@@ -174,11 +174,11 @@ def card_lines(outcomes: Sequence[ProbeOutcome]) -> tuple[ProbeLine, ...]:
     """Return all lines of the card, in the order of `RULES`; a line without cases is there and says so."""
     by_line = _by_line(outcomes)
     figures = {
-        name: held
+        name: line_figures
         for name, rule in RULES.items()
-        if (held := clustered(by_line.get(name, ()), rule.unit)) is not None
+        if (line_figures := clustered(by_line.get(name, ()), rule.unit)) is not None
     }
-    corrected = _corrected({name: held.p_value for name, held in figures.items()})
+    corrected = _corrected({name: line_figures.p_value for name, line_figures in figures.items()})
     lines = []
     for name, rule in RULES.items():
         line = ProbeLine(
@@ -191,17 +191,17 @@ def card_lines(outcomes: Sequence[ProbeOutcome]) -> tuple[ProbeLine, ...]:
             dialogues=len({outcome.group for outcome in by_line.get(name, ())}),
             tolerance=None if rule.wanted == "above" else TOLERANCE[rule.unit],
         )
-        held = figures.get(name)
-        if held is not None:
+        line_figures = figures.get(name)
+        if line_figures is not None:
             line = line.model_copy(
                 update={
-                    "state": _state(rule, held, corrected[name]),
-                    "value": held.value,
-                    "interval": held.interval,
-                    "against": held.against,
-                    "p_value": held.p_value,
+                    "state": _state(rule, line_figures, corrected[name]),
+                    "value": line_figures.value,
+                    "interval": line_figures.interval,
+                    "against": line_figures.against,
+                    "p_value": line_figures.p_value,
                     "q_value": corrected[name],
-                    "detectable": held.detectable,
+                    "detectable": line_figures.detectable,
                 }
             )
         else:
@@ -211,15 +211,15 @@ def card_lines(outcomes: Sequence[ProbeOutcome]) -> tuple[ProbeLine, ...]:
     return tuple(lines)
 
 
-def _state(rule: Rule, held: Figures, q_value: float) -> ProbeState:
-    away = held.value - held.against
+def _state(rule: Rule, figures: Figures, q_value: float) -> ProbeState:
+    away = figures.value - figures.against
     shows = q_value < LEVEL
     if rule.wanted == "above":
         if shows and away > 0:
             return "pass"
-        seen = held.detectable <= USEFUL[rule.unit]
-        return "fail" if shows or seen else "unclear"
-    low, high = (end - held.against for end in held.interval)
+        could_see = figures.detectable <= USEFUL[rule.unit]
+        return "fail" if shows or could_see else "unclear"
+    low, high = (end - figures.against for end in figures.interval)
     tolerance = TOLERANCE[rule.unit]
     if high <= tolerance and (rule.wanted == "not_above" or low >= -tolerance):
         return "pass"
@@ -235,23 +235,23 @@ def compare_lines(
     ours, theirs = _by_line(first), _by_line(second)
     compared: dict[str, tuple[Figures | None, list[ProbeOutcome], list[ProbeOutcome]]] = {}
     for name in RULES:
-        held, others, differences = paired(ours.get(name, ()), theirs.get(name, ()))
-        if held:
-            compared[name] = clustered(differences, "points"), held, others
+        shared, their_shared, differences = paired(ours.get(name, ()), theirs.get(name, ()))
+        if shared:
+            compared[name] = clustered(differences, "points"), shared, their_shared
     corrected = _corrected(
         {name: figures.p_value for name, (figures, *_) in compared.items() if figures is not None}
     )
     lines = []
-    for name, (figures, held, others) in compared.items():
+    for name, (figures, shared, their_shared) in compared.items():
         rule = RULES[name]
-        one, two = (math.fsum(o.value for o in side) / len(side) for side in (held, others))
+        one, two = (math.fsum(o.value for o in side) / len(side) for side in (shared, their_shared))
         lines.append(
             ComparedLine(
                 name=name,
                 section=rule.section,
                 unit=rule.unit,
-                n=len(held),
-                dialogues=len({outcome.group for outcome in held}),
+                n=len(shared),
+                dialogues=len({outcome.group for outcome in shared}),
                 first=one,
                 second=two,
                 difference=one - two,
@@ -259,7 +259,7 @@ def compare_lines(
                 p_value=None if figures is None else figures.p_value,
                 q_value=corrected.get(name),
                 detectable=None if figures is None else figures.detectable,
-                better=_better(rule, one, two, held, corrected.get(name)),
+                better=_better(rule, one, two, shared, corrected.get(name)),
             )
         )
     return tuple(lines)
@@ -270,17 +270,17 @@ def paired(
 ) -> tuple[list[ProbeOutcome], list[ProbeOutcome], list[ProbeOutcome]]:
     """Return the cases of one line that both have: the first's outcomes, the second's, and the first's less the second's."""
     by_case = {outcome.case: outcome for outcome in second}
-    held = [outcome for outcome in first if outcome.case in by_case]
-    others = [by_case[outcome.case] for outcome in held]
+    shared = [outcome for outcome in first if outcome.case in by_case]
+    others = [by_case[outcome.case] for outcome in shared]
     differences = [
         outcome.model_copy(update={"value": outcome.value - other.value, "against": 0.0})
-        for outcome, other in zip(held, others, strict=True)
+        for outcome, other in zip(shared, others, strict=True)
     ]
-    return held, others, differences
+    return shared, others, differences
 
 
 def _better(
-    rule: Rule, one: float, two: float, held: Sequence[ProbeOutcome], q_value: float | None
+    rule: Rule, one: float, two: float, outcomes: Sequence[ProbeOutcome], q_value: float | None
 ) -> Literal["first", "second", "neither"]:
     if q_value is None or q_value >= LEVEL or one == two:
         return "neither"
@@ -288,7 +288,7 @@ def _better(
         return "first" if one > two else "second"
     if rule.wanted == "not_above":
         return "first" if one < two else "second"
-    against = math.fsum(outcome.against for outcome in held) / len(held)
+    against = math.fsum(outcome.against for outcome in outcomes) / len(outcomes)
     if abs(one - against) == abs(two - against):
         return "neither"
     return "first" if abs(one - against) < abs(two - against) else "second"
@@ -313,20 +313,20 @@ def _corrected(p_values: Mapping[str, float]) -> dict[str, float]:
 
 def card_sentence(lines: Sequence[ProbeLine], cases: int) -> str:
     """Return the card's result in words."""
-    held = {line.name: line for line in lines}
-    found = held["detection"]
-    if found.value is None:
+    by_name = {line.name: line for line in lines}
+    detection = by_name["detection"]
+    if detection.value is None:
         return f"The judge was tried on {cases} planted flaws; too few could be scored to say anything."
-    said = [
-        f"Of {cases} planted flaws the judge scored the untouched twin higher in {_percent(found)}"
+    parts = [
+        f"Of {cases} planted flaws the judge scored the untouched twin higher in {_percent(detection)}"
     ]
-    where = held["weakest_turn"]
+    where = by_name["weakest_turn"]
     if where.value is not None:
-        said.append(f"and named the turn in {_percent(where)}")
-    tail = f"{' '.join(said)}."
-    if found.state == "fail":
+        parts.append(f"and named the turn in {_percent(where)}")
+    tail = f"{' '.join(parts)}."
+    if detection.state == "fail":
         tail += " That is no better than chance: its scores do not show flaws."
-    elif found.state != "pass":
+    elif detection.state != "pass":
         tail += " That may be chance: so few cases cannot tell."
     moved = [
         line for line in lines if line.section in ("steadiness", "hidden") and line.state == "fail"

@@ -1,4 +1,4 @@
-"""What a judge is probed with: dialogues with one planted flaw, each beside an untouched and a harmlessly edited twin.
+"""The cases that a judge is probed with: dialogues with one planted flaw, each beside an untouched and a harmlessly edited twin.
 
 The three differ in one message and in nothing else, and all are within 10 % of one length. The harmless edit changes
 about as much of the message as the flaw does: without it a judge that scores any edited text lower would seem to
@@ -95,7 +95,7 @@ class ProbeCase:
 
     @property
     def key(self) -> str:
-        """Names the case wherever it is made again from the same dialogue."""
+        """Name of the case, equal wherever it is made again from the same dialogue."""
         return f"{self.group[:12]}/{self.kind}/{self.turn}/{self.planted.content_hash[:8]}"
 
     def with_messages(self, flawed: Message, reworded: Message | None) -> ProbeCase:
@@ -150,7 +150,7 @@ def plant_cases(
     others = [_others(dialogues, at) for at in range(len(dialogues))]
     queues: dict[ProbeKind, list[Iterator[ProbeCase]]] = {}
     for kind in PROBE_KINDS:
-        # A kind goes round the dialogues, each time with another turn; kinds begin far from each other.
+        # Each kind cycles through the dialogues, each time with another turn; kinds start far from each other.
         start = len(queues) * max(1, len(order) // len(PROBE_KINDS) - 1) % max(1, len(order))
         turned = order[start:] + order[:start]
         queues[kind] = [

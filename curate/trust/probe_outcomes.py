@@ -1,4 +1,4 @@
-"""From what a judge said of cases and variants to the outcomes that the card's lines are means of. Pure."""
+"""The outcomes that a card's lines are means of, from a judge's readings of cases and variants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SWITCHED = frozenset({"other_scenario"})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one judgment comes to.
+    """One judgment's scores, weakest turn and verdict.
 
     Attributes:
         scores: by dimension, those of turns as their mean over the turns; a dimension that is n/a is left out.
@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """All that was read; what could not be scored is missing.
+    """All readings of a probe; cases that could not be scored are missing.
 
     Attributes:
         judged: by content hash.
@@ -91,7 +91,8 @@ def outcomes_of(
     outcomes += _late_flaws(cases, readings)
     for variant in variants:
         first, second = (
-            readings.judged.get(held.content_hash) for held in (variant.first, variant.second)
+            readings.judged.get(dialogue.content_hash)
+            for dialogue in (variant.first, variant.second)
         )
         if first is not None and second is not None:
             moved = second.above(first)
@@ -116,7 +117,9 @@ def _of_case(case: ProbeCase, readings: Readings) -> Iterator[ProbeOutcome]:
         return _outcome(line, case.key, case.group, value, against)
 
     judged = readings.judged
-    untouched, planted = (judged.get(held.content_hash) for held in (case.untouched, case.planted))
+    untouched, planted = (
+        judged.get(dialogue.content_hash) for dialogue in (case.untouched, case.planted)
+    )
     harmless = None if case.harmless is None else judged.get(case.harmless.content_hash)
     picks = readings.picks.get(case.key)
     if picks is not None:

@@ -1,4 +1,4 @@
-"""Exchanges set into a dialogue so that it has a place for a flaw: what the user asks there, and the right answer.
+"""Exchanges set into a dialogue so that it has a place for a flaw: a user's request and the right answer.
 
 A dialogue seldom has a user who pushes back, corrects himself or asks for a tool. So the probe sets such an exchange
 in between two turns, with its right answer: that is the untouched twin, and the flaw is planted in that answer.
@@ -87,7 +87,7 @@ def correction(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
     """Set in a user who corrects a number, and an assistant who takes the new one; the flaw takes the old one."""
     name = draw.choice(_NUMBERS)
     old, new = (str(number) for number in draw.sample(range(1000, 10000), 2))
-    asked = f"For your notes, my {name} is {old}. Sorry, no, that was a slip: it is {new}. Did you get that?"
+    request = f"For your notes, my {name} is {old}. Sorry, no, that was a slip: it is {new}. Did you get that?"
     right, flawed, reworded = (
         Message(role="assistant", content=text)
         for text in (
@@ -96,7 +96,7 @@ def correction(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
             f"Thank you, I have noted it here: your {name} is {new}, and that is the one that I go by from now on.",
         )
     )
-    user = Message(role="user", content=asked)
+    user = Message(role="user", content=request)
     return Scene(_set_in(dialogue, after, (user, right)), after + 1, flawed, reworded)
 
 
@@ -110,7 +110,7 @@ def reminder(dialogue: Dialogue, after: int, draw: random.Random, *, kind: str) 
     day, wrong_day = draw.sample(_DAYS, 2)
     hour, wrong_hour = (f"{at}:{draw.choice((15, 30, 45))}" for at in draw.sample(range(13, 20), 2))
     number = draw.randint(300, 900)
-    said = "Your reminder is set. It has the number {}, and you get it on {} at {}."
+    report = "Your reminder is set. It has the number {}, and you get it on {} at {}."
     call = _call("set_reminder", day, hour)
     exchange = (
         Message(role="user", content=f"Please set a reminder for me: {day} at {hour}."),
@@ -119,13 +119,13 @@ def reminder(dialogue: Dialogue, after: int, draw: random.Random, *, kind: str) 
             role="tool",
             content=f'{{"ok": true, "reminder": {number}, "day": "{day}", "time": "{hour}"}}',
         ),
-        Message(role="assistant", content=said.format(number, day, hour)),
+        Message(role="assistant", content=report.format(number, day, hour)),
     )
     staged = _set_in(dialogue, after, exchange)
     staged = staged.model_copy(update={"tools": (*dialogue.tools, *_TOOLS)})
     if kind == "misread_result":
-        flawed = Message(role="assistant", content=said.format(number, wrong_day, wrong_hour))
-        reworded = said.format(number, day, hour).replace("has the number", "carries number")
+        flawed = Message(role="assistant", content=report.format(number, wrong_day, wrong_hour))
+        reworded = report.format(number, day, hour).replace("has the number", "carries number")
         return Scene(staged, after + 3, flawed, Message(role="assistant", content=reworded))
     flawed = _call("set_reminder", wrong_day, hour)
     if kind == "wrong_tool":

@@ -1,4 +1,4 @@
-"""People held against each other: how far they agree, and whether the judge could stand for one of them.
+"""Agreement between people, and whether the judge could stand for one of them.
 
 A judge cannot agree more with people than they do with each other, so every figure of agreement is read beside these.
 numpy and scipy are imported where they are used, so that the command line starts fast.
@@ -22,7 +22,7 @@ LEAST_ITEMS = 30
 LEAST_RATERS = 3
 FALSE_DISCOVERIES = 0.05
 EPSILONS = {"experts": 0.2, "skilled": 0.15, "crowd": 0.1}
-"""By kind of rater, how much less often the judge may be the nearer one (Calderon et al. 2025, section 3)."""
+"""epsilon by kind of rater: how much less often the judge may be the nearer one (Calderon et al. 2025, section 3)."""
 
 
 def coincidences(units: Sequence[Sequence[int]], levels: int) -> npt.NDArray[np.float64]:
@@ -95,7 +95,7 @@ def alternative_annotator_test(
 ) -> AlternativeTest | None:
     """Test whether the judge could stand for one of the people (Calderon, Reichart and Dror 2025, arXiv 2501.10970).
 
-    Each person is left out in turn. On every item that others rated, too, judge and person are held against the
+    Each person is left out in turn. On every item that others rated, too, judge and person are compared with the
     others by root mean squared distance; the nearer one wins, or both where they are as near. The person's share
     minus the judge's is tested to be less than epsilon: by a t-test over dialogues (each with the mean of its items,
     where the paper has one item each), with Benjamini and Yekutieli's correction over the people.
@@ -113,11 +113,11 @@ def alternative_annotator_test(
     from scipy.stats import false_discovery_control, ttest_1samp
 
     shares: dict[str, list[tuple[str, bool, bool]]] = defaultdict(list)
-    for given, rated, group in zip(judge, people, groups, strict=True):
+    for judge_level, rated, group in zip(judge, people, groups, strict=True):
         for rater, level in rated.items():
-            others = np.array([held for name, held in rated.items() if name != rater])
+            others = np.array([own for name, own in rated.items() if name != rater])
             if len(others):
-                ours, theirs = ((others - given) ** 2).mean(), ((others - level) ** 2).mean()
+                ours, theirs = ((others - judge_level) ** 2).mean(), ((others - level) ** 2).mean()
                 shares[rater].append((group, bool(ours <= theirs), bool(theirs <= ours)))
     tested = {rater: won for rater, won in sorted(shares.items()) if len(won) >= LEAST_ITEMS}
     if len(tested) < LEAST_RATERS:
@@ -128,7 +128,7 @@ def alternative_annotator_test(
         for group, judge_won, rater_won in won:
             by_group[group].append(int(rater_won) - int(judge_won))
         means = np.array([np.mean(differences) for differences in by_group.values()])
-        if np.ptp(means) == 0:  # no spread, and so no test: all differences are the same
+        if np.ptp(means) == 0:  # all differences are equal, so there is no spread to test by
             p_values.append(0.0 if means[0] < epsilon else 1.0)
         else:
             p_values.append(float(ttest_1samp(means, epsilon, alternative="less").pvalue))

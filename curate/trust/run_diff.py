@@ -1,4 +1,4 @@
-"""Two runs over the same dialogues held against each other: verdicts, sets, scores.
+"""Compares two runs over the same dialogues: verdicts, sets, scores.
 
 Scores are compared in pairs, a dialogue with itself, so that a shift is told from the spread between dialogues.
 """
@@ -25,7 +25,7 @@ SCORES = (
     "overall_score",
     "factual_precision",
 )
-"""Columns of the score table whose shift is told, and single metrics after them."""
+"""Columns of the score table whose shift is reported; single metrics follow them."""
 UNSCORED = "unscored"
 """The verdict of a dialogue that has none."""
 
@@ -63,7 +63,7 @@ class SetChange(Frozen):
 
 
 class TableDiff(Frozen):
-    """What two score tables say of the dialogues that are in both."""
+    """The differences of two score tables over the dialogues that are in both."""
 
     both: int = Field(description="Dialogues in both runs.")
     only_first: tuple[str, ...] = Field((), description="Ids of those of the first run alone.")
@@ -239,9 +239,9 @@ def changed_keys(
 def _flat(value: object, prefix: str = "") -> dict[str, object]:
     if isinstance(value, Mapping) and value:
         return {
-            key: held
+            key: leaf
             for name, part in value.items()
-            for key, held in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()
+            for key, leaf in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()
         }
     if isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
         return _flat(dict(enumerate(value)), prefix)

@@ -1,4 +1,4 @@
-"""Can the words alone tell chosen from rejected? A classifier that knows nothing else, held out by prompt.
+"""Checks whether words alone tell chosen from rejected, by a classifier that knows nothing else, held out by prompt.
 
 If it can, a model trained on the pairs can learn the words instead of what they stand for ("Sure" opens
 every chosen side). The classifier is naive Bayes over words that only one side of a pair has: what both
@@ -49,7 +49,7 @@ class TellingWord:
 
 @dataclass(frozen=True, slots=True)
 class WordShortcut:
-    """What words alone can tell.
+    """How well words alone tell the sides apart.
 
     Attributes:
         auc: in [0, 1]; the share of (chosen, rejected) sides, of any two pairs, that held-out scores put in
@@ -151,10 +151,10 @@ class WordCounts:
 
 def side_words(side: Message) -> set[str]:
     """Return the words of a side: casefolded words and runs of marks, tools called, and `^word` for its first."""
-    # a blob without spaces is no word to remember whole
-    found = [word[:_LONGEST] for word in TOKEN.findall(side.content.casefold())]
-    words = set(found)
-    if found:
-        words.add(_FIRST + found[0])
+    # a long text without spaces, such as base64, is cut
+    parts = [word[:_LONGEST] for word in TOKEN.findall(side.content.casefold())]
+    words = set(parts)
+    if parts:
+        words.add(_FIRST + parts[0])
     words.update(f"call:{call.name}" for call in side.tool_calls)
     return words

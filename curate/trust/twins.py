@@ -21,7 +21,7 @@ from curate.trust.plants import LEAST_CHARACTERS, Place, TwinKind, degrade
 TWIN_KINDS: tuple[TwinKind, ...] = get_args(TwinKind)
 
 _PER_DIALOGUE = 2
-_OTHERS = 400  # replies of other dialogues that a plant may take words from
+_OTHERS = 400  # other dialogues' replies that a planted flaw may take words from
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Twin:
 
     @property
     def prompt(self) -> tuple[Message, ...]:
-        """What stands before both."""
+        """The messages before both replies."""
         return self.dialogue.messages[: self.index]
 
 

@@ -1,4 +1,4 @@
-"""The kinds of figures an audit holds against a threshold, each with its interval.
+"""The kinds of figures that an audit compares with a threshold, each with its interval.
 
 A figure that rests on too little is `not_enough_data`, and no pass. Where a share is compared with what chance or
 another group gives, a warning needs both: a difference above the threshold, and an interval that leaves 0 out.
@@ -19,7 +19,7 @@ from curate.wording import first_of, plural
 LEAST = 20
 """Fewer rows, or fewer of a group, tell nothing."""
 LEAST_DIALOGUES = 10
-"""Of a mean over the comparisons of each."""
+"""Fewer dialogues give no mean over their comparisons."""
 SHOWN = 20
 """Ids kept of each check."""
 
@@ -66,9 +66,9 @@ def share_check(
         return too_little(part, name, threshold, n, f"{n:,} {of}, {least} needed")
     share, base = behind.count / n, chance or 0.0
     low, high = wilson(share, n)
-    said = f"{behind.count:,} of {n:,} {of}"
+    counts = f"{behind.count:,} of {n:,} {of}"
     if chance is not None:
-        said = f"{share:.0%} of {n:,} {of}, {chance:.0%} by chance"
+        counts = f"{share:.0%} of {n:,} {of}, {chance:.0%} by chance"
     return AuditCheck(
         part=part,
         name=name,
@@ -77,7 +77,7 @@ def share_check(
         interval=(low - base, high - base),
         threshold=threshold,
         n=n,
-        detail=f"{detail}: {said}",
+        detail=f"{detail}: {counts}",
         behind=behind.count,
         ids=tuple(behind.ids),
     )
@@ -270,14 +270,14 @@ def of_set_check(kind: str, check: SetCheck, behind: Behind) -> AuditCheck:
 
 def audit_sentence(checks: Sequence[AuditCheck]) -> str:
     """Return the result of an audit in one sentence."""
-    held = [check for check in checks if check.status in ("pass", "warn")]
-    warned = [check for check in held if check.status == "warn"]
+    decided = [check for check in checks if check.status in ("pass", "warn")]
+    warned = [check for check in decided if check.status == "warn"]
     short = sum(check.status == "not_enough_data" for check in checks)
     rest = f" {short} had too little to tell." if short else ""
-    if not held:
+    if not decided:
         return f"The audit had too little to look at: none of {plural(len(checks), 'check')} could be made."
     if not warned:
-        return f"The audit found nothing: all {plural(len(held), 'check')} that could be made pass.{rest}"
+        return f"The audit found nothing: all {plural(len(decided), 'check')} that could be made pass.{rest}"
     names = first_of([f"{check.part} ({check.name})" for check in warned], 5)
     verb = "warns" if len(warned) == 1 else "warn"
-    return f"The audit: {len(warned)} of {plural(len(held), 'check')} {verb}: {names}.{rest}"
+    return f"The audit: {len(warned)} of {plural(len(decided), 'check')} {verb}: {names}.{rest}"

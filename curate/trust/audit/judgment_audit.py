@@ -1,4 +1,4 @@
-"""What a run's judgments say of their judge: seams of windows, places of weakest turns, equal scores, and whether a
+"""Checks of a run's judgments: seams of windows, places of weakest turns, equal scores, and whether a
 second judging says the same.
 
 Judgments stream through; kept are counters, ids, and a hash of each dialogue's scores.
@@ -265,50 +265,44 @@ def repeat_checks(
     }
     if why_none:
         return [not_run("asked again", name, limit, 0, why_none) for name, limit in names.items()]
-    asked = list(pairs)
-    again = [(key, first, two) for key, first, two in asked if isinstance(two, Judgment)]
+    count, again = 0, []
     lost, verdicts, weakest = Behind(), Behind(), Behind()
-    for dialogue_id, _, second in asked:
+    for dialogue_id, first, second in pairs:
+        count += 1
         if isinstance(second, Unscored):
             lost.add(dialogue_id)
-    distances = []
-    for dialogue_id, first, second in again:
+            continue
+        again.append((dialogue_id, _distances(first, second)))
         if first.verdict != second.verdict:
             verdicts.add(dialogue_id)
         if first.weakest_turn != second.weakest_turn:
             weakest.add(dialogue_id)
-        distances.append(_distances(first, second))
     of = "dialogues judged again"
+    shares = (
+        ("not scored again", lost, count, "no scores the second time"),
+        ("verdict changed", verdicts, len(again), "another verdict the second time"),
+        ("weakest turn changed", weakest, len(again), "another weakest turn the second time"),
+    )
     return [
-        share_check(
-            "asked again",
-            "not scored again",
-            lost,
-            len(asked),
-            threshold=LOST,
-            of=of,
-            detail="no scores the second time",
-            least=10,
-        ),
         *(
             share_check(
                 "asked again",
                 name,
                 behind,
-                len(again),
+                n,
                 threshold=names[name],
                 of=of,
-                detail=f"another {name.removesuffix(' changed')} the second time",
+                detail=detail,
                 least=10,
             )
-            for name, behind in (("verdict changed", verdicts), ("weakest turn changed", weakest))
+            for name, behind, n, detail in shares
         ),
         mean_check(
             "asked again",
             "difference of scores",
-            [fsum(one) for one in distances],
-            [len(one) for one in distances],
-            [dialogue_id for dialogue_id, *_ in again],
+            [fsum(distances) for _, distances in again],
+            [len(distances) for _, distances in again],
+            [dialogue_id for dialogue_id, _ in again],
             threshold=CHANGED_SCORES,
             of=of,
             detail="mean difference of a score from the first time, in levels",

@@ -1,4 +1,4 @@
-"""The pairs behind what the run's own checks found of lengths and words: the figures are the run's."""
+"""Checks of a run's pairs by length and words: the figures are the run's own, the pairs behind them are found here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's score table says: which dialogues could not be scored, whom verdicts favour, which scores say nothing."""
+"""Checks of a run's score table: which dialogues are unscored, which groups verdicts favour, which scores are all alike."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def unscored_checks(
     checks = []
     for stage in stages:
         reason = pl.col(f"{stage}_unscored")
-        asked = table.filter(reason.is_null() | ~reason.is_in(list(data_reasons)))
+        attempted = table.filter(reason.is_null() | ~reason.is_in(list(data_reasons)))
         for name, group in (("length", _fourth()), ("language", pl.col("language"))):
-            rows = asked.select("id", group=group, shows=reason.is_not_null())
+            rows = attempted.select("id", group=group, shows=reason.is_not_null())
             check = gap_check(
                 "unscored",
                 name,

@@ -1,4 +1,4 @@
-"""Whether a user corrects, objects or redirects, by words that people do it with: lists in files, one a language.
+"""Detects users who correct, object or redirect, by words that people do it with: lists in files, one for each language.
 
 The words are a coarse net: they let things through and catch some that are harmless, so a figure made of them is
 for a whole run, and the dialogues behind it are for people to read. A dialogue in a language without a list is
@@ -38,7 +38,7 @@ def has_pushback(dialogue: Dialogue) -> bool | str:
     The language is that of the dialogue's metadata (`language` or `lang`); where it says none, all lists of a
     message's script are tried.
     """
-    said = [
+    openings = [
         message.content
         for before, turn in zip(dialogue.turns, dialogue.turns[1:], strict=False)
         if before.has_assistant
@@ -46,7 +46,7 @@ def has_pushback(dialogue: Dialogue) -> bool | str:
         if message.role == "user"
     ]
     unknown = ""
-    for text in said:
+    for text in openings:
         languages = _languages(dialogue, text)
         if isinstance(languages, str):
             unknown = languages
