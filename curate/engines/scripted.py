@@ -30,6 +30,8 @@ DEFAULT_CAPABILITIES = frozenset(
     {Capability.JSON_SCHEMA, Capability.PREFILL, Capability.SEED, Capability.PARALLEL}
 )
 
+MOST = 1 << 30
+"""Bytes of recorded replies that are held; a small `.zst` may unpack to any number."""
 _DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
 
 
@@ -128,13 +130,19 @@ class ScriptedEngine:
         try:
             data = path.read_bytes()
             if path.suffix == ".zst":
-                data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read()
+                data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read(MOST + 1)
         except (OSError, zstandard.ZstdError) as error:
             raise UsageError(
                 f"the recorded replies cannot be read: {path}",
                 got=error.strerror if isinstance(error, OSError) else error,
                 fix="check models: replies names a JSONL file that can be read",
             ) from error
+        if len(data) > MOST:
+            raise UsageError(
+                f"the recorded replies are too many to be held: {path}",
+                got=f"more than {MOST >> 20} MiB",
+                fix="record fewer dialogues a file",
+            )
         self.identity = EngineIdentity(
             "scripted",
             self.identity.model,

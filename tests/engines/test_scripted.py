@@ -1,5 +1,9 @@
-import pytest
+import tracemalloc
 
+import pytest
+import zstandard
+
+from curate.engines import scripted
 from curate.engines.base import Capability, Completion, Engine, Fault, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.config import ScriptedConfig
@@ -119,3 +123,17 @@ def test_a_recording_that_is_not_compressed_as_its_name_says_is_refused(tmp_path
     path.write_text("{}")
     with pytest.raises(UsageError, match="cannot be read"):
         ScriptedEngine(path)
+
+
+def test_a_small_recording_that_unpacks_to_too_much_is_not_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(scripted, "MOST", 1 << 20)
+    path = tmp_path / "r.jsonl.zst"
+    path.write_bytes(zstandard.compress(b'{"text": "' + b"a" * (64 << 20) + b'"}\n'))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="too many to be held"):
+            ScriptedEngine(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
