@@ -212,7 +212,7 @@ async def _ask_until_read(
 ) -> tuple[dict[int, R], int]:
     """Ask in one call, then again, with the problem, where there was one; what was read, and calls made.
 
-    The sample index is raised, or the reply log would answer a second retry with the reply to the first.
+    The sample index is raised, or the response cache would answer a second retry with the reply to the first.
     """
     results: dict[int, R] = {}
     problems: dict[int, str | None] = dict.fromkeys(places)

@@ -1,7 +1,7 @@
 """Scores by the reference methods, fitted on each condition alone, and by a judge, through the code that a run uses.
 
 A judge scores each dialogue as in a run (every assistant turn, with the turns before it) and the last turn's
-score is taken. Replies are kept in a reply log, so that a benchmark that was stopped asks only for the rest.
+score is taken. Replies are kept in a response cache, so that a benchmark that was stopped asks only for the rest.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ async def judge_turns(
         methods: judge methods alone; each has a config of its own, the judge is the same.
         turns: what to score.
         recipe: names the judge.
-        replies: reply log; a reply in it is not asked for again.
+        replies: response cache; a reply in it is not asked for again.
         progress: told how far each method is.
 
     Raises:

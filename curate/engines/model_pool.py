@@ -293,7 +293,7 @@ class ModelPool:
     async def asking(
         self, replies: Path | None, accounting: Accounting, budget: CallBudget
     ) -> AsyncIterator[Asks]:
-        """`asks` with a reply log of this process, which is closed at the end.
+        """`asks` with a response cache of this process, which is closed at the end.
 
         Args:
             replies: its file; None keeps nothing.

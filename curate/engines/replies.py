@@ -1,4 +1,4 @@
-"""A completion as JSON and back: what the reply log, the cache and recordings hold.
+"""A completion as JSON and back: what the response cache, the cache and recordings hold.
 
 Only what differs from the default is written. Reading is strict, so that a damaged record is an error
 and never an empty reply.

@@ -62,7 +62,7 @@ async def _refuse(requests: Sequence[Request]) -> list[Completion]:
 async def open_local(
     recipe: Recipe, replies: Path, accounting: Accounting, budget: Budget
 ) -> AsyncIterator[LocalExecutor]:
-    """Open the recipe's models in this process, behind the reply log `replies` (a SQLite file)."""
+    """Open the recipe's models in this process, behind the response cache `replies` (a SQLite file)."""
     async with (
         model_pool(recipe) as models,
         models.asking(replies, accounting, budget) as asks,

@@ -287,7 +287,7 @@ async def ask_json(
     """Ask for one joint reply, or for `samples` of them; one that cannot be used is asked again with the reason.
 
     The reason stands at the end of the question, so the trunk is reused; the sample index is raised,
-    so that the reply log does not give the same reply again. Of several samples those that stay bad are
+    so that the response cache does not give the same reply again. Of several samples those that stay bad are
     counted out; where fewer than half are left, or fewer than two, nothing is read.
     """
     config, texts = session.config, session.texts
