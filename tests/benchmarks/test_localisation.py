@@ -93,3 +93,22 @@ def test_all_metrics_together_blame_what_most_of_them_do(script: ModuleType) -> 
     second = {"a": script.Score(0.5, Counter([1, 2]))}
     together = script.all_of_them({"x": first, "y": second})
     assert together == {"a": script.Score(0.75, Counter({1: 2, 2: 1}))}
+
+
+def test_only_an_optional_reason_behind_the_verdict_is_left_out(script: ModuleType) -> None:
+    verdict, reason = {"type": "string"}, {"type": "string"}
+
+    def schema(*names: str, required: tuple[str, ...]) -> dict[str, Any]:
+        fields = {"verdict": verdict, "reason": reason, "index": {"type": "integer"}}
+        return {"properties": {name: fields[name] for name in names}, "required": list(required)}
+
+    short = script.without_reason(schema("verdict", "reason", required=("verdict",)))
+    assert list(short["properties"]) == ["verdict"]
+    assert short["additionalProperties"] is False
+    for whole in (
+        schema("reason", "verdict", required=("verdict",)),
+        schema("verdict", "reason", required=("verdict", "reason")),
+        schema("reason", required=()),
+        schema("index", required=("index",)),
+    ):
+        assert script.without_reason(whole) == whole
