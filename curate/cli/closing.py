@@ -226,7 +226,7 @@ def _roles(manifest: Manifest) -> str:
 def _natural_note(manifest: Manifest) -> str:
     agreement = manifest.label_agreement
     if agreement is None:
-        return "from the data; not compared by a judge"
+        return "from the data; no judge compared them"
     verified = "verified by the judge" if agreement.is_shown else "not verified"
     return f"from the data; {verified}: {agreement.described}"
 
