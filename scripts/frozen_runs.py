@@ -56,6 +56,7 @@ LEFT_OUT = frozenset(
         *("fingerprint", "fingerprints", "code_version", "prompt_version", "versions"),
         *("judge_key", "adherence_key"),
         *("started", "finished", "seconds", "seconds_by_stage", "recipe"),
+        "hashes",  # of files that name the source's place
     }
 )
 ADDED = frozenset({"kind"})

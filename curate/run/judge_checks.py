@@ -51,12 +51,12 @@ async def judge_swapped(job: Job, stage: Stage[Judged], runner: Runner) -> Swapp
     items = (WorkItem(other) for key, other in by_key.items() if key not in done)
     await job.make_rows(stage, rows, keys, items, runner)
     job.log.stage(stage.name).rows = len(keys)
-    made = {key: orjson.loads(row) for key, row in rows.stored(keys)}
+    records = {key: orjson.loads(row) for key, row in rows.stored(keys)}
     return Swapped(
         {
-            key: made[other.content_hash]
+            key: records[other.content_hash]
             for key, other in sample.items()
-            if made[other.content_hash]["kind"] == "judgment"
+            if records[other.content_hash]["kind"] == "judgment"
         },
         why_none,
     )
@@ -77,11 +77,11 @@ def _swapped_sample(job: Job, size: int) -> tuple[dict[str, Dialogue], str]:
     sample = nsmallest(size, filter(with_scenario, distinct), key=lambda one: one.content_hash)
     if len(scenarios) < 2:
         return {}, "all dialogues have the same scenario, so there is no other to judge them with"
-    given = list(scenarios)
+    different = list(scenarios)
     swapped = {}
     for at, dialogue in enumerate(sample):
         own = (dialogue.scenario or "").strip()
-        others = (given[(at + step) % len(given)] for step in range(len(given)))
+        others = (different[(at + step) % len(different)] for step in range(len(different)))
         other = next(scenario for scenario in others if scenario != own)
         swapped[dialogue.content_hash] = dialogue.model_copy(update={"scenario": other})
     return swapped, ""
@@ -92,10 +92,10 @@ def check_judge_scores(
 ) -> None:
     """Check the run's judgments, equal dialogues once; the result stands in the report of their stage."""
     hashes = job.hashes()
-    wanted = hashes.is_first_distinct() & hashes.is_in(judgments.done().implode())
+    has_row = hashes.is_first_distinct() & hashes.is_in(judgments.done().implode())
     tally, modes = JudgeTally(), FailureModes()
     with job.log.timed("judge_checks"):
-        rows = zip(job.dialogues(wanted), judgments.stored(hashes), strict=True)
+        rows = zip(job.dialogues(has_row), judgments.stored(hashes), strict=True)
         for dialogue, (key, row) in rows:
             if key != dialogue.content_hash:
                 raise ValueError(f"the rows in {judgments.folder} are in another order")
@@ -111,4 +111,4 @@ def check_judge_scores(
         if swapped is not None:
             why_none = swapped.why_none
         report = report.model_copy(update={"failure_modes": modes.report(why_none)})
-    job.log.stage(StageName.JUDGE).checks = report
+    job.log.stage(StageName.JUDGE).figures["judge_checks"] = report

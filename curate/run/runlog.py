@@ -16,16 +16,10 @@ from typing import Any, Literal
 from curate.engines.accounting import Accounting, Budget, CallCounts
 from curate.recipe import Recipe
 from curate.records import (
-    AdherenceDecay,
-    CascadeReport,
     EngineRecord,
     Estimate,
-    FactualityReport,
-    JudgeChecks,
     JudgeIdentity,
-    JuryReport,
     Manifest,
-    MetricsReport,
     PairsReport,
     ReviewReport,
     SelectionReport,
@@ -54,15 +48,7 @@ class StageReport:
         rows: how many there are, of this run's dialogues or pairs.
         reused: how many of them were there before.
         reasons: why rows are unscored, by code.
-        verdicts: of the rubric judge.
-        levels: whether verdicts go by calibrated levels, in a sentence.
-        role_threshold: whether role adherence goes by a fitted threshold, in a sentence.
-        decay: role adherence by turn.
-        checks: of the rubric judge's consistency.
-        metrics: report on the weighted metrics.
-        factuality: report on the facts.
-        jury: how far the judges of a jury agree.
-        cascade: what a cascade saved and lost.
+        figures: fields of the manifest that the stage fills in, by name.
     """
 
     fingerprint: str = ""
@@ -70,15 +56,7 @@ class StageReport:
     rows: int = 0
     reused: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    verdicts: Counter[str] = field(default_factory=Counter)
-    levels: str = ""
-    role_threshold: str = ""
-    decay: AdherenceDecay | None = None
-    checks: JudgeChecks | None = None
-    metrics: MetricsReport | None = None
-    factuality: FactualityReport | None = None
-    jury: JuryReport | None = None
-    cascade: CascadeReport | None = None
+    figures: dict[str, Any] = field(default_factory=dict)
 
     def count(self, reasons: Iterable[str | None]) -> None:
         """Count rows, each by the reason why it is unscored, or None."""
@@ -200,10 +178,11 @@ class RunLog:
                 f"Damaged by the disk or a copy: {plural(damaged, 'kept reply', 'kept replies')}, asked for again where "
                 "needed. All others were used."
             )
-        reports: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         for part in self.parts:
-            reports |= {name: getattr(part, name) for name in type(part).model_fields}
-        scored = [report for report in self.stages.values() if report.identity is not None]
+            figures |= {name: getattr(part, name) for name in type(part).model_fields}
+        for report in self.stages.values():
+            figures |= report.figures
         return Manifest(
             name=self.recipe.name,
             status=status,
@@ -216,9 +195,6 @@ class RunLog:
             unscored_shares={
                 name.value: report.unscored_share for name, report in self.stages.items()
             },
-            levels="".join(report.levels for report in scored),
-            role_threshold="".join(report.role_threshold for report in scored),
-            verdicts=dict(sum((report.verdicts for report in scored), Counter())),
             requests=total.sent,
             tokens_in=total.prompt_tokens,
             tokens_cached=total.cached_tokens,
@@ -226,12 +202,6 @@ class RunLog:
             cost=self.budget.used_money or None,
             unpriced=self.recipe.unpriced,
             estimate=self.estimate,
-            adherence=next((report.decay for report in scored if report.decay), None),
-            judge_checks=next((report.checks for report in scored if report.checks), None),
-            metrics=next((report.metrics for report in scored if report.metrics), None),
-            factuality=next((report.factuality for report in scored if report.factuality), None),
-            jury=next((report.jury for report in scored if report.jury), None),
-            cascade=next((report.cascade for report in scored if report.cascade), None),
             stages=self._stage_counts(),
             exports=self.exports,
             review=self.review,
@@ -245,7 +215,7 @@ class RunLog:
             versions=_versions(),
             recipe=self.recipe.model_dump(mode="json"),
             warnings=self.warnings,
-            **reports,
+            **figures,
         )
 
     def _stage_counts(self) -> dict[str, StageCounts]:

@@ -5,6 +5,7 @@ All three ways give the rows of a stage in the run folder, compacted in the orde
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -218,9 +219,11 @@ def _finish(
         rows = calibrated_rows(job.path, name, rows, calibrated, hashes)
         report.fingerprint, report.identity = calibrated.fingerprint, calibrated.identity
     if name is StageName.JUDGE and job.recipe.judge and report.identity is not None:
-        report.levels = describe_levels(job.recipe.judge.calibration, report.identity)
+        levels = describe_levels(job.recipe.judge.calibration, report.identity)
+        report.figures["levels"] = levels
     if name is StageName.ADHERENCE and job.recipe.adherence and report.identity is not None:
-        report.role_threshold = describe_threshold(job.recipe.adherence, report.identity)
+        threshold = describe_threshold(job.recipe.adherence, report.identity)
+        report.figures["role_threshold"] = threshold
     _count(job, name, rows, hashes)
     return rows
 
@@ -230,6 +233,7 @@ def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -
     report = job.log.stage(name)
     adherence, metrics, factuality = AdherenceTally(), MetricsTally(), FactualityTally()
     jury, cascade = JuryTally(), CascadeTally(_judge_prices(job))
+    verdicts: Counter[str] = Counter()
     turns = in_part = 0
     for key, line in rows.stored(hashes):
         record = orjson.loads(line)
@@ -241,7 +245,7 @@ def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -
             continue
         if name is StageName.JUDGE:
             if record.get("verdict") is not None:
-                report.verdicts[record["verdict"]] += 1
+                verdicts[record["verdict"]] += 1
                 if record["identity"]["engine"] == "jury":
                     jury.add(record)
                 elif record["identity"]["engine"] == "cascade":
@@ -258,9 +262,11 @@ def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -
             missing = sum(turn["score"] is None for turn in record.get("per_turn", ()))
         turns += missing
         in_part += missing > 0
-    report.jury, report.cascade = jury.report(), cascade.report()
-    if report.cascade is not None and job.recipe.models.cascade is not None:
-        job.log.warn(drift_warning(report.cascade, job.recipe.models.cascade.fit))
+    if name is StageName.JUDGE:
+        saved = cascade.report()
+        report.figures |= {"verdicts": dict(verdicts), "jury": jury.report(), "cascade": saved}
+        if saved is not None and job.recipe.models.cascade is not None:
+            job.log.warn(drift_warning(saved, job.recipe.models.cascade.fit))
     job.log.warn_about_data(name)
     if turns:
         job.log.warn(
@@ -268,11 +274,11 @@ def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -
             "--retry unscored asks for these turns again."
         )
     if name is StageName.METRICS:
-        report.metrics = metrics.report()
+        report.figures["metrics"] = metrics.report()
     if name is StageName.FACTUALITY:
-        report.factuality = factuality.report()
+        report.figures["factuality"] = factuality.report()
     if name is StageName.ADHERENCE:
-        report.decay = adherence.decay()
+        report.figures["adherence"] = adherence.decay()
         for warning in adherence.warnings():
             job.log.warn(warning)
 
