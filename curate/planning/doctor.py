@@ -45,7 +45,7 @@ class Extra(Frozen):
     @property
     def missing(self) -> list[str]:
         """Packages of this part that are not installed."""
-        return [package for package, found in self.packages.items() if found is None]
+        return [package for package, version in self.packages.items() if version is None]
 
 
 class Machine(Frozen):
@@ -135,13 +135,13 @@ async def examine(recipe: Recipe | None = None, out: Path | None = None) -> Repo
 
 def _engines(recipe: Recipe) -> list[tuple[tuple[str, ...], EngineConfig]]:
     """Return each distinct engine with its roles, in the order judge, policy, reviser, metrics."""
-    found: dict[str, tuple[list[str], EngineConfig]] = {}
+    engines: dict[str, tuple[list[str], EngineConfig]] = {}
     models = recipe.models
     others = {"policy": models.policy, "reviser": models.reviser, "metrics": models.metrics}
     for role, config in {**models.judges_by_role, **others}.items():
         if config is not None:
-            found.setdefault(config.model_dump_json(), ([], config))[0].append(role)
-    return [(tuple(roles), config) for roles, config in found.values()]
+            engines.setdefault(config.model_dump_json(), ([], config))[0].append(role)
+    return [(tuple(roles), config) for roles, config in engines.values()]
 
 
 async def _examine_engine(
@@ -184,24 +184,24 @@ def modes(
     recipe: Recipe, capabilities: frozenset[Capability], roles: Sequence[str] = ("judge",)
 ) -> tuple[ModeReport, ...]:
     """Describe how each judging stage would ask an engine that can do this and has these roles, and why."""
-    found = []
+    reports = []
     judge, adherence, metrics = recipe.judge, recipe.judged_adherence, recipe.metrics
     if judge and {*roles} & {*recipe.models.judges_by_role, "judge"}:
         settle = partial(resolve_mode, judge, capabilities)
-        found.append(_mode(StageName.JUDGE, judge.mode, settle, capabilities))
+        reports.append(_mode(StageName.JUDGE, judge.mode, settle, capabilities))
     if adherence and "judge" in roles:
         mode, warning = resolve_output_mode(adherence, capabilities)
         settled = _mode(StageName.ADHERENCE, adherence.output_mode, lambda: mode, capabilities)
         why = f"{settled.why}; {warning}" if warning else settled.why
-        found.append(settled.model_copy(update={"why": why}))
+        reports.append(settled.model_copy(update={"why": why}))
     if metrics and ("judge" if recipe.models.metrics is None else "metrics") in roles:
         settle = partial(scoring_mode, metrics.mode, capabilities, "metrics")
-        found.append(_mode(StageName.METRICS, metrics.mode, settle, capabilities))
-    return tuple(found)
+        reports.append(_mode(StageName.METRICS, metrics.mode, settle, capabilities))
+    return tuple(reports)
 
 
 def _mode(
-    stage: StageName, asked: str, settle: Callable[[], str], capabilities: frozenset[Capability]
+    stage: StageName, requested: str, settle: Callable[[], str], capabilities: frozenset[Capability]
 ) -> ModeReport:
     """Return the mode that `settle` chooses, and why; None if it refuses the requested one."""
     try:
@@ -210,7 +210,7 @@ def _mode(
         return ModeReport(stage=stage, mode=None, why=str(error))
     reads = mode in ("tokens", "continuous")
     gives = f"the engine gives {'' if reads else 'no '}log-probabilities"
-    why = "as the recipe says" if mode == asked else gives
+    why = "as the recipe says" if mode == requested else gives
     return ModeReport(stage=stage, mode=mode, why=why + _exactness(mode, capabilities))
 
 
@@ -228,20 +228,20 @@ def extras() -> list[Extra]:
         declared = distribution(PACKAGE).requires or []
     except PackageNotFoundError:
         return []
-    found: dict[str, dict[str, str | None]] = {}
+    packages_by_extra: dict[str, dict[str, str | None]] = {}
     for line in declared:
         match = _REQUIREMENT.match(line)
         extra = _EXTRA.search(match.group(3) or "") if match else None
         if match and extra:
             package = match.group(1)
-            found.setdefault(extra.group(1), {})[package] = installed_version(package)
+            packages_by_extra.setdefault(extra.group(1), {})[package] = installed_version(package)
     return [
         Extra(
             name=name,
             packages=packages,
             install=f"pip install '{requirement(name)}'" if None in packages.values() else None,
         )
-        for name, packages in found.items()
+        for name, packages in packages_by_extra.items()
     ]
 
 
@@ -259,11 +259,11 @@ def examine_machine(
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
         try:
-            said = run(query, capture_output=True, text=True, timeout=20)
+            answer = run(query, capture_output=True, text=True, timeout=20)
         except (OSError, subprocess.TimeoutExpired):
-            said = None
-        if said is not None and said.returncode == 0:
-            gpus = tuple(line.strip() for line in said.stdout.splitlines() if line.strip())
+            answer = None
+        if answer is not None and answer.returncode == 0:
+            gpus = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
     return Machine(cores=cores, memory_gib=memory / 2**30, gpus=gpus)
 
 

@@ -187,9 +187,9 @@ def estimate(
         )
     cascade = recipe.models.cascade
     if recipe.judge and cascade is not None:
-        told = "as its fit tells" if cascade.fit else "no fit tells how many"
+        source = "by its fit" if cascade.fit else "no fit says how many"
         assumptions.append(
-            f"the cascade's second judge is asked about {cascade.expected_share:.0%} of the dialogues ({told}), and "
+            f"the cascade's second judge is asked about {cascade.expected_share:.0%} of the dialogues ({source}), and "
             "alone for whatever else is scored: a cascade divides the rubric"
         )
     if recipe.judge and recipe.judge.text == "auto":
@@ -227,11 +227,11 @@ def estimate_left(
         if kept.replies is not None:
             cache = opened.enter_context(ReplyCache(kept.replies))
             judges: Sequence[Described] = models.judges
-            asked = dict(zip(recipe.models.judges_by_role, judges, strict=True))
+            judges_by_role = dict(zip(recipe.models.judges_by_role, judges, strict=True))
             by_role = {
                 role: (model.identity, _redaction(recipe, recipe.models.of_role(role)))
                 for role, model in {
-                    **asked,
+                    **judges_by_role,
                     "judge": models.judge,
                     "metrics": models.metrics,
                 }.items()
@@ -389,14 +389,14 @@ def _costs(
     recipe: Recipe, stages: Mapping[str, list[Loads]], sampled: int, *, with_cache: bool
 ) -> list[float]:
     """Return the cost of each sampled dialogue over all stages, of models with prices; empty if none has."""
-    given = recipe.prices
-    if not any(given.values()):
+    prices_by_role = recipe.prices
+    if not any(prices_by_role.values()):
         return []
     costs = [0.0] * sampled
     for per_dialogue in stages.values():
         for index, loads in enumerate(per_dialogue):
             for role, load in loads.items():
-                prices = given.get(role)
+                prices = prices_by_role.get(role)
                 if prices is None:
                     continue
                 usage = Usage(

@@ -36,7 +36,8 @@ def compare(manifest: Manifest) -> Comparison | None:
     """Compare a run's estimate with its counts; None if it has no estimate.
 
     The estimate is for all dialogues. If an earlier run left rows, a stage's figures are scaled to the share of rows
-    that were missing. Kept replies are not estimated: they are requests without tokens, and a note says how many there were. Figures of a run that stopped early stay as they are.
+    that were missing. Kept replies are not estimated: they are requests without tokens, and a note says how many there
+    were. Figures of a run that stopped early stay as they are.
     """
     estimate = manifest.estimate
     if estimate is None:
@@ -45,11 +46,11 @@ def compare(manifest: Manifest) -> Comparison | None:
     total = _total(estimate.stages, shares)
     whole = estimate.total.prefilled_tokens + estimate.total.completion_tokens
     part = (total["prefilled_tokens"] + total["completion_tokens"]) / whole if whole else 0.0
-    asked = [manifest.stages[name] for name in estimate.stages if name in manifest.stages]
+    stages = [manifest.stages[name] for name in estimate.stages if name in manifest.stages]
     prefilled = manifest.tokens_in - manifest.tokens_cached if manifest.tokens_cached else None
     seconds = [manifest.seconds_by_stage.get(name, 0.0) for name in estimate.stages]
     rows = [
-        ComparedCount("requests", total["requests"], sum(stage.requests for stage in asked)),
+        ComparedCount("requests", total["requests"], sum(stage.requests for stage in stages)),
         ComparedCount("tokens in", total["prompt_tokens"], manifest.tokens_in),
         ComparedCount("  of these prefilled", total["prefilled_tokens"], prefilled),
         ComparedCount("tokens out", total["completion_tokens"], manifest.tokens_out),
@@ -61,7 +62,7 @@ def compare(manifest: Manifest) -> Comparison | None:
     notes += [f"assumed: {assumption}" for assumption in estimate.assumptions]
     if prefilled is None and manifest.tokens_in:
         notes.append("the engine reports no cached tokens, so what it prefilled is not known")
-    answered = sum(stage.requests - stage.requests_sent for stage in asked)
+    answered = sum(stage.requests - stage.requests_sent for stage in stages)
     if answered > 0:
         notes.append(f"{answered:,} of the requests were answered by kept replies, without tokens")
     if manifest.status not in _ENDED:

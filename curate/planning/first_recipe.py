@@ -133,8 +133,8 @@ def draft_role(look: FirstLook) -> str:
         for dialogue in look.dialogues
         for tool in dialogue.tools
     )
-    named = ", ".join([*tools][:_TOOLS]) + (" and others" if len(tools) > _TOOLS else "")
-    uses = f", uses its tools ({named}) where they help," if tools else ""
+    names = ", ".join([*tools][:_TOOLS]) + (" and others" if len(tools) > _TOOLS else "")
+    uses = f", uses its tools ({names}) where they help," if tools else ""
     return f"{who[0].upper()}{who[1:]} that answers what is asked{uses} and says so when it does not know."
 
 
@@ -149,19 +149,19 @@ def usual_words(dialogues: Sequence[Dialogue]) -> list[str]:
     """Return words that users write in several dialogues, the commonest first; those of most dialogues are left out."""
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-    held: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for dialogue in dialogues:
         texts = (m.content.lower() for m in dialogue.messages if m.role == "user")
-        held.update({word for text in texts for word in _WORD.findall(text)} - ENGLISH_STOP_WORDS)
+        counts.update({word for text in texts for word in _WORD.findall(text)} - ENGLISH_STOP_WORDS)
     least, most = max(2, 0.02 * len(dialogues)), 0.4 * len(dialogues)
-    return [word for word, n in held.most_common() if least <= n <= most][:_WORDS]
+    return [word for word, n in counts.most_common() if least <= n <= most][:_WORDS]
 
 
 def _speaker(look: FirstLook, role: str) -> str | None:
     """Return the data's name for a speaker, if it is one word that says more than the role."""
     mapping = look.mapping
     roles = mapping.roles if mapping is not None else look.config.columns.roles
-    names = [name.lower() for name, known in roles.items() if known == role]
+    names = [name.lower() for name, known_role in roles.items() if known_role == role]
     is_telling = len(names) == 1 and _WORD.fullmatch(names[0]) and names[0] not in _PLAIN
     return names[0] if is_telling else None
 
@@ -227,9 +227,9 @@ def with_judge(text: str, judge: Mapping[str, Any]) -> str:
     return _UNNAMED.sub(lambda _: f"models:\n  judge: {flow(judge)}\n", text, count=1)
 
 
-def _brought(what: str, number: int, whole: int, draft: str | None) -> str:
+def _brought(part: str, number: int, whole: int, draft: str | None) -> str:
     if number == whole:
-        return f"Every dialogue brings its {what}."
+        return f"Every dialogue brings its {part}."
     some = (
         f"{number:,} of {plural(whole, 'dialogue')} bring theirs"
         if number

@@ -69,18 +69,18 @@ def summed(loads: Iterable[Load]) -> Load:
     return Load(*map(sum, zip(*loads, Load(), strict=True)))
 
 
-def shared_start(one: str, other: str) -> int:
+def shared_start(text: str, other: str) -> int:
     """Return the number of characters that two texts share from their start.
 
     It compares halves as a whole: `os.path.commonprefix` compares every character of a prompt in Python, which took a
     tenth of a small run's time.
     """
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
+    low, high = 0, min(len(text), len(other))
+    if text[:high] == other[:high]:
         return high
     while high - low > 1:  # the first `low` are shared, the first `high` are not
         middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
+        if text[low:middle] == other[low:middle]:
             low = middle
         else:
             high = middle
@@ -117,6 +117,6 @@ class Meter:
         if start < shared:
             self._pieces.append((shared, self.counter.count(text[start:shared])))
         new = self.counter.count(text[shared:])
-        known = sum(count for _, count in self._pieces)
+        counted = sum(count for _, count in self._pieces)
         self._pieces.append((len(text), new))
-        return known + new, new
+        return counted + new, new

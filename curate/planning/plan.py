@@ -86,7 +86,7 @@ class Plan:
             "folder": str(self.folder),
             "sources": self.sources,
             "judges": {
-                name: found.model_dump(mode="json") for name, found in self.identities.items()
+                name: identity.model_dump(mode="json") for name, identity in self.identities.items()
             },
             "policy": self.policy.model if self.policy else None,
             "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
@@ -135,7 +135,7 @@ async def make_plan(
         kept.fork_share = AssumedShare(assumed.fork_share, "as given")
     if recipe.executor.kind == "ray":
         kept = kept.settled()
-    given = (
+    arguments = (
         plan,
         sample,
         kept,
@@ -143,7 +143,7 @@ async def make_plan(
         known_rates(assumed.rates, assumed.rates_from),
         assumed.measure,
     )
-    plan = await call_on_worker(recipe, _with_models, *given)
+    plan = await call_on_worker(recipe, _with_models, *arguments)
     agreement = current_agreement(folder, plan.fingerprints)
     if agreement is not None and (folder / SCORES).is_file():
         plan.warnings.extend(mark_warnings(recipe, agreement, pl.scan_parquet(folder / SCORES)))

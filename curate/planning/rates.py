@@ -75,7 +75,7 @@ def known_rates(given: Rates | None, run: Path | None) -> Rates | None:
         return given
     rates = rates_of(read_manifest(run), str(run))
     if rates is None:
-        raise UsageError("the run tells no rates", got=run, expected="a run that asked a model")
+        raise UsageError("the run has no rates", got=run, expected="a run that asked a model")
     return rates
 
 

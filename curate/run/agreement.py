@@ -127,8 +127,8 @@ def agreement_of(
     rows, pairs, unused = split_labels(given)
     manifest = read_manifest(run)
     if hold_out and rows:
-        rows, kept = without_kept(run, rows, hold_out)
-        for reason, (place, number) in kept.items():
+        rows, held_out = without_kept(run, rows, hold_out)
+        for reason, (place, number) in held_out.items():
             unused.add(reason, place, number)
     join = _Join(run, manifest, EPSILONS[raters])
     matched = Gold(unused=unused)
@@ -262,8 +262,10 @@ class _Join:
         return {name: bool(cuts.get("labels")) for name, cuts in levels.items()}
 
     def _calibration(self, section: str) -> Mapping[str, Any]:
-        held = self._manifest.recipe.get(section)
-        calibration = held.get("calibration") if isinstance(held, dict) else None
+        section_config = self._manifest.recipe.get(section)
+        calibration = (
+            section_config.get("calibration") if isinstance(section_config, dict) else None
+        )
         return calibration if isinstance(calibration, dict) else {}
 
     def _may_be_fitted(self, section: str, items: Iterable[Item]) -> bool:
@@ -290,14 +292,14 @@ class _Join:
         """Return labels beside the judge's levels of the same items; count those that it could not score."""
         items = []
         for item, label in labels.items():
-            read = item_reading(item, judgments, metrics)
-            if isinstance(read, str):
-                gold.unused.add(read, label.place, label.rows)
+            reading = item_reading(item, judgments, metrics)
+            if isinstance(reading, str):
+                gold.unused.add(reading, label.place, label.rows)
                 continue
             # Levels from 0 are put on levels from 1.
             first = 1 if item.dimension.startswith(METRIC) else 0
-            level = None if read.level is None else read.level + first
-            value = None if read.value is None else read.value + first
+            level = None if reading.level is None else reading.level + first
+            value = None if reading.value is None else reading.value + first
             items.append(
                 self._compared(item.content_hash, label.shifted(first), level, value, gold)
             )
@@ -354,7 +356,7 @@ class _Join:
             mean=1 + sum(votes.by_rater.values()) / len(votes.by_rater),
             group=self._groups[key],
             raters={name: 1 + votes.by_rater[name] for name in sorted(votes.named)},
-            each=[1 + said for said in votes.by_rater.values()],
+            each=[1 + is_yes for is_yes in votes.by_rater.values()],
             slices=self._slices(key, gold),
         )
 
@@ -422,23 +424,25 @@ class _Join:
 
     def add_pairs(self, votes: Sequence[PairVote], unused: Unused) -> None:
         """Compare the side of a pair that the judge prefers with the side that people call better."""
-        known = {
+        pairs = {
             pair.pair_id: pair
             for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
             for pair in read_pairs(self._run, name)
         }
         items = []
-        for pair_id, held in votes_by_pair(votes, unused).items():
-            pair = known.get(pair_id)
+        for pair_id, pair_votes in votes_by_pair(votes, unused).items():
+            pair = pairs.get(pair_id)
             preferred = None if pair is None else preference_of(pair)
             if pair is None or preferred is None:
                 why = "no pair of the run has that id"
                 if pair is not None:
                     why = "the judge did not compare the pair in a way that prefers a side"
-                unused.add(why, held.place, len(held.by_rater))
+                unused.add(why, pair_votes.place, len(pair_votes.by_rater))
                 continue
             self._groups.setdefault(pair.content_hash, pair.content_hash)
-            items.append(self._voted(pair.content_hash, held, preferred > 0, preferred, Gold()))
+            items.append(
+                self._voted(pair.content_hash, pair_votes, preferred > 0, preferred, Gold())
+            )
         if items:
             for stage in (StageName.FORK, StageName.NATURAL):
                 if (
@@ -488,13 +492,16 @@ class _Join:
         """Add a share of the whole run, corrected by the judge's errors on the labelled items."""
         if not decided:
             return
-        yes = [held for held, is_yes in zip(decided, people, strict=True) if is_yes]
+        yes = [outcome for outcome, is_yes in zip(decided, people, strict=True) if is_yes]
         no = [
             (not answer, group)
             for (answer, group), is_yes in zip(decided, people, strict=True)
             if not is_yes
         ]
-        labelled = [(said, group) for (_, group), said in zip(decided, people, strict=True)]
+        labelled = [
+            (is_yes_answer, group)
+            for (_, group), is_yes_answer in zip(decided, people, strict=True)
+        ]
         reported, alone = _trials(pool), _trials(labelled)
         assert reported is not None
         assert alone is not None
@@ -505,15 +512,15 @@ class _Join:
         if dialogue is None:
             return {}
         facts = facts_row(dialogue)
-        named = facts["labels"].get("language")
-        language = gold.languages.get(key) or facts["language"] or named
-        found: dict[SliceBy, str | None] = {
+        labelled_language = facts["labels"].get("language")
+        language = gold.languages.get(key) or facts["language"] or labelled_language
+        values: dict[SliceBy, str | None] = {
             "language": language and str(language),
             "role": facts["role"],
             "length": _length(dialogue),
             "source": facts["source"],
         }
-        return {by: value for by, value in found.items() if value}
+        return {by: value for by, value in values.items() if value}
 
 
 def _means(labels: Mapping[Item, Label]) -> Iterable[tuple[Item, float | None]]:
@@ -535,9 +542,13 @@ def _adherence_answer(record: AdherenceScore | None, turn: int | None) -> tuple[
         return "role adherence of the dialogue could not be scored"
     if record.conversation is not None:
         return record.adherent, record.session_score
-    for held in record.per_turn:
-        if held.turn == turn and held.score is not None and held.adherent is not None:
-            return held.adherent, held.score
+    for turn_score in record.per_turn:
+        if (
+            turn_score.turn == turn
+            and turn_score.score is not None
+            and turn_score.adherent is not None
+        ):
+            return turn_score.adherent, turn_score.score
     return "role adherence of that turn could not be scored"
 
 

@@ -40,16 +40,16 @@ def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterato
         report: of the run.
         conditions: SQL by its place in the recipe.
     """
-    marked = report.not_for_use
+    not_for_use = report.not_for_use
     for place, sql in conditions.items():
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for column in sorted(columns_of(parse(sql, place))):
             names = dimensions_of_column(column)
             # Where people judged verdicts, these say it; what they are made of does not matter then.
             direct = [name for name in names if name in _DIRECT and name in report.dimensions]
-            found |= {name: marked[name] for name in direct or names if name in marked}
-        if found:
-            why = "; ".join(f"{name} ({said})" for name, said in found.items())
+            reasons |= {name: not_for_use[name] for name in direct or names if name in not_for_use}
+        if reasons:
+            why = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
             yield f"{place} goes by what is marked not for use by `curate agreement`: {why}."
 
 
@@ -60,15 +60,17 @@ def mark_warnings(recipe: Recipe, report: Agreement, table: pl.LazyFrame) -> Ite
         report: of the run.
         table: its score table.
     """
-    asked: dict[str, str] = {}
+    conditions: dict[str, str] = {}
     if recipe.select:
-        asked |= filters(narrowed(table, questions(recipe.select)), recipe.select)
+        conditions |= filters(narrowed(table, questions(recipe.select)), recipe.select)
     if recipe.fork:
-        asked["fork.where"] = recipe.fork.where
+        conditions["fork.where"] = recipe.fork.where
     if recipe.export:
         parts = {"salvage": recipe.export.salvage, "kto_turns": recipe.export.kto_turns}
-        asked |= {f"export.{name}.where": held.where for name, held in parts.items() if held}
-    yield from filter_warnings(report, asked)
+        conditions |= {
+            f"export.{name}.where": section.where for name, section in parts.items() if section
+        }
+    yield from filter_warnings(report, conditions)
     warning = pair_warning(report)
     if warning is not None and (recipe.fork or recipe.natural.verification is not None):
         yield warning
@@ -84,10 +86,10 @@ def pair_warning(report: Agreement) -> str | None:
 
 def write_marks(run: Path, report: Agreement | None) -> None:
     """Write `agreement.json` beside the exports, if there are any; remove that of an earlier report."""
-    told = report and {
+    mark = report and {
         "sentence": report.sentence,
         "made": report.made,
         "not_for_use": report.not_for_use,
         "shares": [share.model_dump(mode="json") for share in report.shares],
     }
-    write_mark(run, MARKS, told)
+    write_mark(run, MARKS, mark)

@@ -177,7 +177,7 @@ def _judge_again(
     recipe = parse_recipe(manifest.recipe).model_copy(update={"fork": False, "metrics": False})
     replies = run / "trust" / "again.sqlite"
     replies.parent.mkdir(exist_ok=True)
-    made: dict[str, Judged] = {}
+    judgments: dict[str, Judged] = {}
 
     async def ask() -> None:
         async with model_pool(recipe) as models:
@@ -201,19 +201,19 @@ def _judge_again(
                     return row if calibrated is None else calibrated.apply(row)
 
                 def done(item: WorkItem, row: Judged) -> None:
-                    made[item.key] = row
+                    judgments[item.key] = row
                     first.see(row)
-                    progress(len(made), len(again.keys))
+                    progress(len(judgments), len(again.keys))
 
                 await for_each(
                     items, judge, done, open_at_once=models.facts.open_dialogues(stage.name)
                 )
 
     hashes = read_index(run, "content_hash").to_series()
-    wanted = hashes.is_in(list(again.keys)) & hashes.is_first_distinct()
-    items = (WorkItem(dialogue) for dialogue in read_dialogues(run, wanted))
+    is_sampled = hashes.is_in(list(again.keys)) & hashes.is_first_distinct()
+    items = (WorkItem(dialogue) for dialogue in read_dialogues(run, is_sampled))
     run_in_loop(ask())
-    return made
+    return judgments
 
 
 def _pair_checks(run: Path, manifest: Manifest) -> list[AuditCheck]:

@@ -88,13 +88,15 @@ class Labels:
         """
         value = dialogue.labels.get(self.field)
         values = value if isinstance(value, list) else [None] * (answers - 1) + [value]
-        if len(values) != answers or any(isinstance(held, dict | list) for held in values):
+        if len(values) != answers or any(
+            isinstance(one_value, dict | list) for one_value in values
+        ):
             raise UsageError(
                 f"the label '{self.field}' of dialogue {dialogue.id} does not fit its turns",
                 got=f"{str(value)[:80]} for {answers} assistant turns",
                 expected="one value, of the last assistant turn, or a list with one for each",
             )
-        return [None if held is None else self._is_adherent(held) for held in values]
+        return [None if one_value is None else self._is_adherent(one_value) for one_value in values]
 
     def _is_adherent(self, value: Any) -> bool:
         if isinstance(value, int) and value in (0, 1):  # booleans are integers, too
@@ -121,22 +123,24 @@ def calibrate(
     Raises:
         UsageError: scores of several judges; labels that do not fit; what `fit_calibration` refuses.
     """
-    found = {record.content_hash: record for record in scores if isinstance(record, AdherenceScore)}
-    where = labels or Labels()
+    records = {
+        record.content_hash: record for record in scores if isinstance(record, AdherenceScore)
+    }
+    label = labels or Labels()
     turns = [
         turn
         for dialogue in dialogues
-        if where.field in dialogue.labels and dialogue.content_hash in found
-        for turn in _labelled(dialogue, found[dialogue.content_hash], where)
+        if label.field in dialogue.labels and dialogue.content_hash in records
+        for turn in _labelled(dialogue, records[dialogue.content_hash], label)
     ]
     if not turns:
         raise UsageError(
             "no labelled turn has a score",
-            got=f"{len(found)} scored dialogues, none with a label '{where.field}'",
+            got=f"{len(records)} scored dialogues, none with a label '{label.field}'",
             expected="a source whose rows carry that label",
             fix="name the label with --label, or the labelled source with --labels",
         )
-    return fit_calibration(turns, _judge_of(found.values()), method)
+    return fit_calibration(turns, _judge_of(records.values()), method)
 
 
 def calibrate_run(
@@ -176,8 +180,8 @@ def labelled_dialogues(scores: Path, source: SourceConfig | None = None) -> Iter
     if scores.is_dir():
         read_manifest(scores)
     if source is not None:
-        read = [held for unit in open_source(source).read() for held in unit.dialogues]
-        return _relabelled(scores, read) if scores.is_dir() else read
+        labelled = [dialogue for unit in open_source(source).read() for dialogue in unit.dialogues]
+        return _relabelled(scores, labelled) if scores.is_dir() else labelled
     if scores.is_dir():
         return read_dialogues(scores)
     raise UsageError(
@@ -307,18 +311,20 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
     Raises:
         UsageError: shares that are none, an unknown dimension, or a run without judgments.
     """
-    known = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
-    if unknown := set(shares) - {*known, "*"}:
+    dimensions = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
+    if unknown := set(shares) - {*dimensions, "*"}:
         raise UsageError(
-            "no such dimension", got=", ".join(sorted(unknown)), expected=", ".join(known)
+            "no such dimension", got=", ".join(sorted(unknown)), expected=", ".join(dimensions)
         )
     judgments = judgments_of(run)
     levels = {}
-    for name in known:
-        wanted = shares.get(name, {} if name == "safety" else shares.get("*", {}))
-        if wanted:
-            values = [value for held in judgments.values() for value in _values_of(held, name)]
-            levels[name] = share_cut_points(values, wanted)
+    for name in dimensions:
+        expected = shares.get(name, {} if name == "safety" else shares.get("*", {}))
+        if expected:
+            values = [
+                value for judgment in judgments.values() for value in _values_of(judgment, name)
+            ]
+            levels[name] = share_cut_points(values, expected)
     return Calibration(
         kind="calibration", identity=one_judge(judgments.values(), "judgments"), levels=levels
     )
@@ -326,8 +332,10 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
 
 def labelled_in_data(scores: Path, source: SourceConfig | None, labels: Labels) -> tuple[str, ...]:
     """Return the content hashes of the dialogues that have a label; see `calibrate_run`."""
-    held = labelled_dialogues(scores, source)
-    return tuple(sorted({d.content_hash for d in held if labels.field in d.labels}))
+    dialogues = labelled_dialogues(scores, source)
+    return tuple(
+        sorted({dialogue.content_hash for dialogue in dialogues if labels.field in dialogue.labels})
+    )
 
 
 def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str, ...]]:
@@ -341,40 +349,40 @@ def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str
     """
     if not path.exists():
         return calibration, ()
-    held = read_calibration(path, str(path))
-    assert held is not None
-    kept: list[str] = []
+    earlier = read_calibration(path, str(path))
+    assert earlier is not None
+    kept_names: list[str] = []
     update: dict[str, Any] = {
-        "labelled": tuple(sorted({*calibration.labelled, *held.labelled})),
+        "labelled": tuple(sorted({*calibration.labelled, *earlier.labelled})),
     }
-    if calibration.adherence is None and held.adherence is not None:
-        update["adherence"] = held.adherence
-        kept.append("adherence")
-    if calibration.identity is None or calibration.identity == held.identity:
-        update["identity"] = held.identity
-        update["levels"] = held.levels | calibration.levels
-        kept += [name for name in held.levels if name not in calibration.levels]
-        if calibration.good is None and held.good is not None:
-            update["good"] = held.good
-            kept.append("p_good")
-    if held.metrics is not None:
-        update["metrics"], names = _merged_metrics(calibration.metrics, held.metrics)
-        kept += names
-    return calibration.model_copy(update=update), tuple(kept)
+    if calibration.adherence is None and earlier.adherence is not None:
+        update["adherence"] = earlier.adherence
+        kept_names.append("adherence")
+    if calibration.identity is None or calibration.identity == earlier.identity:
+        update["identity"] = earlier.identity
+        update["levels"] = earlier.levels | calibration.levels
+        kept_names += [name for name in earlier.levels if name not in calibration.levels]
+        if calibration.good is None and earlier.good is not None:
+            update["good"] = earlier.good
+            kept_names.append("p_good")
+    if earlier.metrics is not None:
+        update["metrics"], names = _merged_metrics(calibration.metrics, earlier.metrics)
+        kept_names += names
+    return calibration.model_copy(update=update), tuple(kept_names)
 
 
 def _merged_metrics(
-    made: MetricCalibration | None, held: MetricCalibration
+    fitted_now: MetricCalibration | None, earlier: MetricCalibration
 ) -> tuple[MetricCalibration, list[str]]:
     """Return the metrics of `merged`: those fitted now, and of the same judge those that were not."""
-    if made is not None and made.identity != held.identity:
-        return made, []
-    levels = made.levels if made else {}
-    names = [METRIC + name for name in held.levels if name not in levels]
-    weights = made.weights if made and made.weights else held.weights
-    if weights is not None and weights is held.weights:
+    if fitted_now is not None and fitted_now.identity != earlier.identity:
+        return fitted_now, []
+    levels = fitted_now.levels if fitted_now else {}
+    names = [METRIC + name for name in earlier.levels if name not in levels]
+    weights = fitted_now.weights if fitted_now and fitted_now.weights else earlier.weights
+    if weights is not None and weights is earlier.weights:
         names.append("weights of metrics")
-    whole = held.model_copy(update={"levels": held.levels | levels, "weights": weights})
+    whole = earlier.model_copy(update={"levels": earlier.levels | levels, "weights": weights})
     return whole, names
 
 
@@ -388,9 +396,9 @@ def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
     for dialogue in labelled:
         by_hash[dialogue.content_hash] = by_id[dialogue.id] = dialogue.labels
     return [
-        dialogue.model_copy(update={"labels": dict(given)})
+        dialogue.model_copy(update={"labels": dict(dialogue_labels)})
         for dialogue in read_dialogues(run)
-        if (given := by_hash.get(dialogue.content_hash) or by_id.get(dialogue.id))
+        if (dialogue_labels := by_hash.get(dialogue.content_hash) or by_id.get(dialogue.id))
     ]
 
 
@@ -422,19 +430,19 @@ def _fit_good(
     groups: Mapping[str, str],
 ) -> GoodModel:
     """Fit `p_good` to the labelled dialogues; role adherence and metrics are readings if all of these have them."""
-    found = []
+    labelled = []
     for key, is_good in gold.good.items():
         if key in judgments:
-            found.append((key, is_good))
+            labelled.append((key, is_good))
         else:
             votes = gold.good_votes[key]
             rows = len(votes.by_rater)
             gold.unused.add("the judge could not score the dialogue", votes.place, rows)
-    scores = [adherence.get(key) for key, _ in found]
+    scores = [adherence.get(key) for key, _ in labelled]
     judged = [score for score in scores if score and score.scoring_method == "llm_judge"]
     identities = {score.identity.uncalibrated().model_dump_json() for score in judged}
-    reads = len(judged) == len(found) and len(identities) == 1
-    measures = bool(found) and all(key in metrics for key, _ in found)
+    reads = len(judged) == len(labelled) and len(identities) == 1
+    measures = bool(labelled) and all(key in metrics for key, _ in labelled)
     return fit_good(
         [
             LabelledDialogue(
@@ -444,7 +452,7 @@ def _fit_good(
                 is_good,
                 groups[key],
             )
-            for (key, is_good), score in zip(found, scores, strict=True)
+            for (key, is_good), score in zip(labelled, scores, strict=True)
         ],
         judged[0].identity.uncalibrated() if reads else None,
         one_judge(metrics.values(), "metrics") if measures else None,
@@ -482,14 +490,18 @@ def _labelled(
     if whole is not None:
         value = dialogue.labels.get(labels.field)
         if isinstance(value, list):
-            known = [held for held in labels.of(dialogue, len(value)) if held is not None]
+            turn_labels = [
+                turn_label
+                for turn_label in labels.of(dialogue, len(value))
+                if turn_label is not None
+            ]
             # The conversation keeps its role where every labelled turn does.
-            given = all(known) if known else None
+            is_adherent = all(turn_labels) if turn_labels else None
         else:
-            (given,) = labels.of(dialogue, 1)
+            (is_adherent,) = labels.of(dialogue, 1)
         raw = record.session_score if whole.raw_score is None else whole.raw_score
-        if given is not None and not whole.imputed:
-            yield LabelledScore(raw, given, group)
+        if is_adherent is not None and not whole.imputed:
+            yield LabelledScore(raw, is_adherent, group)
         return
     for turn, label in zip(record.per_turn, labels.of(dialogue, len(record.per_turn)), strict=True):
         score = turn.score if turn.raw_score is None else turn.raw_score

@@ -48,16 +48,16 @@ def fit_cascade(
             got=f"{run}: judge {identity.engine if identity else 'none'}",
             expected="a run of a recipe with models.judge: {cascade: [small, large]}",
         )
-    given = manifest.recipe["models"]["judge"]
+    config = manifest.recipe["models"]["judge"]
     rule = validated(
         CascadeRule,
-        {key: given[key] for key in CascadeRule.model_fields if given.get(key) is not None},
+        {key: config[key] for key in CascadeRule.model_fields if config.get(key) is not None},
         "the run's cascade cannot be read",
     )
     is_good, unused = _labels(run, gold)
-    tried: dict[str, Tried] = {}
+    dialogues: dict[str, Tried] = {}
     groups = {one.content_hash: one.group or one.content_hash for one in read_dialogues(run)}
-    seen: set[str] = set()
+    fitted_groups: set[str] = set()
     for row in _judged(run, manifest.fingerprints[StageName.JUDGE]):
         if rule.highest_sure is not None and not rule.is_checked(row.content_hash):
             continue
@@ -66,10 +66,10 @@ def fit_cascade(
         truth = None if is_good is None else is_good[row.content_hash]
         # One dialogue a group: what is alike counts once.
         group = groups[row.content_hash]
-        if group not in seen and (held := _tried(row, truth)) is not None:
-            tried[row.content_hash] = held
-            seen.add(group)
-    found = fit_cascade_threshold(list(tried.values()), risk, confidence)
+        if group not in fitted_groups and (dialogue := _tried(row, truth)) is not None:
+            dialogues[row.content_hash] = dialogue
+            fitted_groups.add(group)
+    threshold = fit_cascade_threshold(list(dialogues.values()), risk, confidence)
     first, second = (JudgeIdentity.model_validate(judge) for judge in identity.sampling["judges"])
     error = (
         "the second would have changed its verdict"
@@ -80,18 +80,18 @@ def fit_cascade(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         judges=(first, second),
         doubt=rule.asked_doubt,
-        threshold=found.value,
+        threshold=threshold.value,
         truth="second judge" if is_good is None else "people",
         risk=risk,
         confidence=confidence,
-        dialogues=len(tried),
-        kept=found.kept,
-        lost=found.lost,
-        lost_at_most=found.at_most,
-        labelled=() if is_good is None else tuple(tried),
-        sentence=f"Up to a doubt of {found.value:.2f} the first judge decides: {found.kept} of {len(tried)} "
-        f"dialogues. In {found.lost} of them {error}; with {confidence:.0%} confidence that is so in at most "
-        f"{found.at_most:.1%} of all dialogues.",
+        dialogues=len(dialogues),
+        kept=threshold.kept,
+        lost=threshold.lost,
+        lost_at_most=threshold.at_most,
+        labelled=() if is_good is None else tuple(dialogues),
+        sentence=f"Up to a doubt of {threshold.value:.2f} the first judge decides: {threshold.kept} of {len(dialogues)} "
+        f"dialogues. In {threshold.lost} of them {error}; with {confidence:.0%} confidence that is so in at most "
+        f"{threshold.at_most:.1%} of all dialogues.",
     ), unused
 
 
@@ -123,5 +123,5 @@ def _tried(row: Judgment, truth: bool | None) -> Tried | None:
         return None
     if truth is None:
         return Tried(first.doubt, first.verdict != second.verdict)
-    first_good, second_good = (one.verdict in GOOD_VERDICTS for one in (first, second))
+    first_good, second_good = (opinion.verdict in GOOD_VERDICTS for opinion in (first, second))
     return Tried(first.doubt, first_good != truth and second_good == truth)

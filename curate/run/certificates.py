@@ -56,14 +56,14 @@ def check_stages(job: Job, stages: Iterable[Stage[Any]]) -> None:
 
 def check_scores(job: Job) -> None:
     """Raise a UsageError if the run's scores are not those of a certificate, or are missing; wherever they came from."""
-    held = {
+    identities = {
         name: report.identity
         for name, report in job.log.stages.items()
         if report.identity is not None
     }
-    _check(job, held)
+    _check(job, identities)
     for key, certificate in certificates(job):
-        if missing := sorted(certificate.identities.keys() - {str(name) for name in held}):
+        if missing := sorted(certificate.identities.keys() - {str(name) for name in identities}):
             raise UsageError(
                 f"{key} goes by scores that this run does not have",
                 got=f"no {', '.join(missing)}",
@@ -94,17 +94,17 @@ def settle_certificates(job: Job) -> None:
             if stage in certificate.identities
         }
         update: dict[str, object] = {"fingerprints": fingerprints | {name: here or ""}}
-        held = certificate.certified
-        if here != held.fingerprint:
+        certified = certificate.certified
+        if here != certified.fingerprint:
             is_pairs = name == PAIRS
-            what = "pairs" if is_pairs else "dialogues of the SFT set"
-            at = f" by {held.rule}" if held.rule else ""
-            said = (
-                f"The {what} are not the {held.size + held.apart:,} {named_set(held.of)}{at} that {key} was issued for: "
+            members = "pairs" if is_pairs else "dialogues of the SFT set"
+            at = f" by {certified.rule}" if certified.rule else ""
+            sentence = (
+                f"The {members} are not the {certified.size + certified.apart:,} {named_set(certified.of)}{at} that {key} was issued for: "
                 "other conditions, removals or scores make them another set, and nothing is promised of it."
             )
-            job.log.warn(said)
-            update |= {"issued": False, "sentence": said}
+            job.log.warn(sentence)
+            update |= {"issued": False, "sentence": sentence}
         keep_trust_report(job.path, certificate.model_copy(update=update))
 
 
@@ -115,7 +115,7 @@ def write_certificate_marks(run: Path, fingerprints: Mapping[str, str]) -> None:
         run: run folder.
         fingerprints: of its stages and sets, as the manifest has them.
     """
-    told = {
+    mark = {
         str(kind): {
             "sentence": report.sentence,
             "issued": report.issued,
@@ -124,4 +124,4 @@ def write_certificate_marks(run: Path, fingerprints: Mapping[str, str]) -> None:
         }
         for kind, report in current_certificates(run, fingerprints).items()
     }
-    write_mark(run, MARKS, told)
+    write_mark(run, MARKS, mark)

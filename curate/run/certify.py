@@ -163,31 +163,31 @@ def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) ->
 
     Other questions about the same kind of bad ones, each with a chance of a wrong answer, lower its confidence.
     """
-    asked, earlier = asked_question(certificate), read_questions(run)
+    question, earlier = asked_question(certificate), read_questions(run)
     certificate = after_questions(certificate, other_questions(earlier, certificate))
     keep_labels(run, certificate.kind, given)
     write_trust_report(run, certificate)
     write_certificate_marks(run, read_manifest(run).fingerprints)
-    if asked not in earlier:
+    if question not in earlier:
         with LineFile(run / QUESTIONS) as lines:
-            lines.append(orjson.dumps(asked))
+            lines.append(orjson.dumps(question))
     return certificate
 
 
 def asked_question(certificate: Certificate) -> dict[str, Any]:
     """Return the question of a certificate as `trust/questions.jsonl` has it."""
-    held = certificate.certified
-    asked: dict[str, Any] = {
+    certified = certificate.certified
+    question: dict[str, Any] = {
         "bad": certificate.bad,
         "kind": certificate.kind,
         "test": certificate.test,
-        "of": held.of,
-        "column": held.column,
+        "of": certified.of,
+        "column": certified.column,
         "draw": certificate.labels.draw,
     }
     if certificate.test == "threshold":
-        return asked | {"risk": certificate.risk, "confidence": certificate.confidence}
-    return asked | {"set": held.fingerprint}
+        return question | {"risk": certificate.risk, "confidence": certificate.confidence}
+    return question | {"set": certified.fingerprint}
 
 
 def read_questions(run: Path) -> list[dict[str, Any]]:
@@ -202,16 +202,19 @@ def read_questions(run: Path) -> list[dict[str, Any]]:
 
 def other_questions(questions: Iterable[Mapping[str, Any]], certificate: Certificate) -> int:
     """Return how many of the questions are others about the same kind of bad ones."""
-    asked, about = asked_question(certificate), (certificate.bad, certificate.kind)
-    return sum(one != asked and (one.get("bad"), one.get("kind")) == about for one in questions)
+    own, about = asked_question(certificate), (certificate.bad, certificate.kind)
+    return sum(
+        question != own and (question.get("bad"), question.get("kind")) == about
+        for question in questions
+    )
 
 
 def after_questions(certificate: Certificate, others: int) -> Certificate:
     """Return the certificate after so many other questions; it is not issued once its joint confidence is 0.5 or less."""
-    asked = certificate.model_copy(update={"earlier_attempts": others})
-    issued = certificate.issued and not _is_spent(asked)
-    asked = asked.model_copy(update={"issued": issued})
-    return asked.model_copy(update={"sentence": sentence_of(asked)})
+    lowered = certificate.model_copy(update={"earlier_attempts": others})
+    issued = certificate.issued and not _is_spent(lowered)
+    lowered = lowered.model_copy(update={"issued": issued})
+    return lowered.model_copy(update={"sentence": sentence_of(lowered)})
 
 
 def _is_spent(certificate: Certificate) -> bool:
@@ -328,14 +331,14 @@ class _Certifying:
         _, missing = self._tally(self.promised.filter(at_or_above))
         steps = tuple(
             ThresholdStep(
-                threshold=one.threshold,
-                kept=self.promised.filter(pl.col("score") >= one.threshold).height,
-                labelled=one.tally.labelled,
-                bad=one.tally.bad,
-                p_value=one.p_value,
-                passed=one.passed,
+                threshold=other.threshold,
+                kept=self.promised.filter(pl.col("score") >= other.threshold).height,
+                labelled=other.tally.labelled,
+                bad=other.tally.bad,
+                p_value=other.p_value,
+                passed=other.passed,
             )
-            for one in walked
+            for other in walked
         )
         return self._made(
             self.members.filter(at_or_above),
@@ -411,9 +414,9 @@ class _Certifying:
 
     def _fingerprints(self, identities: Mapping[str, object]) -> dict[str, str]:
         """Return the fingerprints of the stages whose scores it uses, and of the set, if the run made it."""
-        held = self.manifest.fingerprints
+        fingerprints = self.manifest.fingerprints
         names = [*identities, "select" if self.of == SFT else self.of]
-        return {name: held[name] for name in names if name in held}
+        return {name: fingerprints[name] for name in names if name in fingerprints}
 
 
 def _more_labels(question: Question, tally: Tally, size: int) -> int | None:
@@ -435,47 +438,49 @@ def _rule(of: str, column: str | None, threshold: float | None) -> str:
 
 def sentence_of(certificate: Certificate) -> str:
     """Return the sentence of a certificate, or why there is none."""
-    held, labels = certificate.certified, certificate.labels
+    certified, labels = certificate.certified, certificate.labels
     bad = f"bad ({certificate.bad})"
     if certificate.kind is TrustKind.PAIR_CERTIFICATE and certificate.bad == REJECTED_PREFERRED:
         bad = "the wrong way round (people prefer the rejected side)"
     at = (
-        f" with {held.column} of {held.threshold:.4g} or more" if held.threshold is not None else ""
+        f" with {certified.column} of {certified.threshold:.4g} or more"
+        if certified.threshold is not None
+        else ""
     )
-    promise = f"at most {_percent(certificate.risk)} of the {held.size:,} {named_set(held.of)}{at} are {bad}"
+    promise = f"at most {_percent(certificate.risk)} of the {certified.size:,} {named_set(certified.of)}{at} are {bad}"
     drawn = {"draw": "drawn at random", "all": "labelled, which is all of them,"}.get(
         labels.origin, "labelled"
     )
     missing = f", with {labels.missing} that have no label" if labels.missing else ""
-    seen = f"{labels.bad} of {labels.drawn:,} {drawn} are{missing}"
+    labels_said = f"{labels.bad} of {labels.drawn:,} {drawn} are{missing}"
     confidence = f"{_percent(certificate.confidence)} confidence"
     earlier = plural(certificate.earlier_attempts, "other question")
     if certificate.issued and certificate.earlier_attempts:
-        said = (
-            f"With {_percent(certificate.joint_confidence)} confidence {promise}: {seen}. (It would be "
+        sentence = (
+            f"With {_percent(certificate.joint_confidence)} confidence {promise}: {labels_said}. (It would be "
             f"{_percent(certificate.confidence)} for this question alone; {earlier} about such bad ones came before it.)"
         )
     elif certificate.issued:
-        said = f"With {confidence} {promise}: {seen}."
+        sentence = f"With {confidence} {promise}: {labels_said}."
     elif _is_spent(certificate):
-        said = (
+        sentence = (
             f"Nothing is promised: {earlier} about such bad ones came before this one, each with a chance of "
             f"{_percent(1 - certificate.confidence)} to be answered wrongly, and with so many one of the answers is likely to "
             "be wrong. Ask with more --confidence, of a new draw."
         )
     else:
-        said = (
-            f"The labels cannot show that {promise}: {seen}, so with {confidence} no more can be said than at most "
+        sentence = (
+            f"The labels cannot show that {promise}: {labels_said}, so with {confidence} no more can be said than at most "
             f"{_percent(certificate.bound)}; {_what_would_help(certificate)}."
         )
-    if held.apart:
+    if certified.apart:
         why = "fitted the judge's calibration" + (
             " or chose its prompts" if labels.hold_out else ""
         )
-        said += f" Nothing is promised of {held.apart:,} more, whose labels {why}."
+        sentence += f" Nothing is promised of {certified.apart:,} more, whose labels {why}."
     if labels.origin == "unknown":
-        said += f" {UNKNOWN_ORIGIN}"
-    return said
+        sentence += f" {UNKNOWN_ORIGIN}"
+    return sentence
 
 
 def _what_would_help(certificate: Certificate) -> str:

@@ -39,11 +39,13 @@ class CleaningInputs:
         """Return a warning for each eval set part that cannot be searched for."""
         return [warning for index in self.evals if (warning := index.warning) is not None]
 
-    def open(self, read: Callable[[], Iterable[Dialogue]], folder: Path | None = None) -> Cleaner:
+    def open(
+        self, read_dialogues: Callable[[], Iterable[Dialogue]], folder: Path | None = None
+    ) -> Cleaner:
         """Read the dialogues once; see `curate.selection.cleaning.Cleaner`."""
         from curate.selection.cleaning import Cleaner
 
-        return Cleaner(self.config, read, self.evals, folder, self.embed)
+        return Cleaner(self.config, read_dialogues, self.evals, folder, self.embed)
 
     def contaminations(self, dialogues: Iterable[Dialogue]) -> Iterator[str | None]:
         """Return for each dialogue what it shares with an eval set, in words; None if it shares nothing."""
@@ -51,11 +53,11 @@ class CleaningInputs:
 
         for batch in batches(dialogues):
             texts = TextBatch(batch)
-            found: dict[int, str] = {}
+            matches: dict[int, str] = {}
             for index in self.evals:
                 for place, hit in index.collisions(texts).items():
-                    found.setdefault(place, f"{hit.other}: {hit.text}")
-            yield from (found.get(place) for place in range(len(texts.dialogues)))
+                    matches.setdefault(place, f"{hit.other}: {hit.text}")
+            yield from (matches.get(place) for place in range(len(texts.dialogues)))
 
     def drop_contaminated(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
         """Yield the pairs; drop (`contaminated`) those of which a side, prompt included, shares text with an eval set.
@@ -90,12 +92,12 @@ def prepare_cleaning(config: SelectConfig) -> CleaningInputs | None:
     from curate.selection.semantic_duplicates import open_embedder
 
     evals = []
-    for given in config.decontaminate:
-        index = EvalIndex(given, eval_texts(given))
+    for eval_set in config.decontaminate:
+        index = EvalIndex(eval_set, eval_texts(eval_set))
         if not index.texts:
             raise SourceError(
-                f"the eval set {given.label} holds no text",
-                got=given.path,
+                f"the eval set {eval_set.label} holds no text",
+                got=eval_set.path,
                 fix="fix select.decontaminate: its path, or its field",
             )
         evals.append(index)
@@ -111,22 +113,22 @@ def eval_texts(config: EvalSet) -> Iterator[EvalText]:
     """
     from curate.selection.contamination import EvalText
 
-    seen: set[str] = set()
-    found: set[str] = set()
+    columns: set[str] = set()
+    present_fields: set[str] = set()
     rows = 0
     for name, row in _rows(config):
         rows += 1
         if isinstance(row, Mapping):
-            seen.update(row)
+            columns.update(row)
         values = [value for field in config.fields if (value := _at(row, field)) is not None]
-        found.update(field for field in config.fields if _at(row, field) is not None)
+        present_fields.update(field for field in config.fields if _at(row, field) is not None)
         text = "\n".join(_strings(values if config.fields else row))
         if text.strip():
             yield EvalText(name, text)
-    if rows and (missing := [field for field in config.fields if field not in found]):
+    if rows and (missing := [field for field in config.fields if field not in present_fields]):
         raise UsageError(
             f"no row of the eval set {config.label} has the column '{missing[0]}'",
-            got=f"columns {', '.join(sorted(seen)) or 'none'}",
+            got=f"columns {', '.join(sorted(columns)) or 'none'}",
             fix="name one of these as `field`, or leave `field` out to take all texts of a row",
         )
 

@@ -143,8 +143,8 @@ def _trust(manifest: Manifest) -> dict[str, Any]:
 
 
 def _identity(manifest: Manifest, stage: str) -> dict[str, Any]:
-    held = manifest.identities.get(stage)
-    return {} if held is None else held.model_dump(mode="json")
+    identity = manifest.identities.get(stage)
+    return {} if identity is None else identity.model_dump(mode="json")
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[RunChange, ...]:

@@ -59,7 +59,7 @@ def write_diff_page(diff: RunDiff, out: Path, *, max_bytes: int = MAX_BYTES) -> 
     first, second = _Side.of(Path(diff.first)), _Side.of(Path(diff.second))
     table = _changed_rows(first, second)
     ids = dict(table.select("id_2", "id").iter_rows())
-    shown = table.drop("id_2")
+    rows = table.drop("id_2")
     with ExitStack() as opened:
         bodies = _bodies(first, second, ids)
         (part,) = pack_parts(bodies, len(ids), max_bytes, False, opened, None)
@@ -72,7 +72,7 @@ def write_diff_page(diff: RunDiff, out: Path, *, max_bytes: int = MAX_BYTES) -> 
             },
             "diff": _told(diff),
             "meanings": reason_meanings(first.manifest) | reason_meanings(second.manifest),
-            "columns": described_columns(shown, _ABOUT | _shift_meanings(shown)),
+            "columns": described_columns(rows, _ABOUT | _shift_meanings(rows)),
             "chunks": part.counts,
             "first": 0,
             "left_out": left_out,
@@ -80,7 +80,7 @@ def write_diff_page(diff: RunDiff, out: Path, *, max_bytes: int = MAX_BYTES) -> 
             "parts": [],
             "part": 0,
         }
-        columns = {"dialogues": dialogue_columns(shown, part), "pairs": {}}
+        columns = {"dialogues": dialogue_columns(rows, part), "pairs": {}}
         write_page(out, f"{name}: what changed", figures, columns, part)
     return WrittenReport([out], [out.stat().st_size], len(ids), left_out)
 
@@ -169,10 +169,10 @@ def _bodies(
         ids: of each dialogue in the second run, that in the first.
     """
     before = {}
-    wanted = set(ids.values())
+    first_ids = set(ids.values())
     # Compressed, for of a new judge all dialogues may be here.
     for dialogue, body in _decided(first):
-        if dialogue.id in wanted:
+        if dialogue.id in first_ids:
             before[dialogue.id] = zlib.compress(orjson.dumps(body), 1)
     for dialogue, body in _decided(second):
         if dialogue.id not in ids:
@@ -183,11 +183,11 @@ def _bodies(
             for name in old.keys() & _OF_THE_DIALOGUE:
                 del old[name]
         passed = _passed(first, old_id), _passed(second, dialogue.id)
-        known = {pair["pair_id"] for pair in body.get("pairs", ())}
+        pair_ids = {pair["pair_id"] for pair in body.get("pairs", ())}
         lost = [
             pair
             for pair in old.pop("pairs", ())
-            if pair["pair_id"] in passed[0] and pair["pair_id"] not in known
+            if pair["pair_id"] in passed[0] and pair["pair_id"] not in pair_ids
         ]
         if lost:
             body["pairs"] = [*body.get("pairs", ()), *lost]
@@ -205,22 +205,27 @@ _OF_THE_DIALOGUE = frozenset({"messages", "turns", "role_definition", "scenario"
 def _decided(side: _Side) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
     """Return the dialogues of a run, each with its sets and the reasons why it is not in the SFT set."""
     decisions = read_decisions(side.run)
-    kept = {"messages", "turns", "hash", "pairs", *_OF_THE_DIALOGUE, *map(str, SCORING)}
+    kept_keys = {"messages", "turns", "hash", "pairs", *_OF_THE_DIALOGUE, *map(str, SCORING)}
     for dialogue, body in dialogue_bodies(side.run, side.manifest, side.pairs):
         decision = next(decisions, {})
-        held = {name: value for name, value in body.items() if name in kept | {"id", "lineage"}}
+        shown_body = {
+            name: value for name, value in body.items() if name in kept_keys | {"id", "lineage"}
+        }
         if decision.get("dialogue_id") == dialogue.id:
-            held["sets"], held["reasons"] = decision["sets"], decision.get("reasons") or []
-        yield dialogue, held
+            shown_body["sets"], shown_body["reasons"] = (
+                decision["sets"],
+                decision.get("reasons") or [],
+            )
+        yield dialogue, shown_body
 
 
 def _told(diff: RunDiff) -> dict[str, Any]:
     """Return the figures of the page; of ids only as many as can be read, since its list has all."""
-    told = diff.model_dump(mode="json")
-    table = told["dialogues"]
+    figures = diff.model_dump(mode="json")
+    table = figures["dialogues"]
     del table["changed_verdicts"]
     for name in ("only_first", "only_second", "other_content"):
         table[name] = {"count": len(table[name]), "ids": table[name][:_IDS]}
-    for change in (*table["sets"].values(), *told["pairs"].values()):
+    for change in (*table["sets"].values(), *figures["pairs"].values()):
         change["gained"], change["lost"] = len(change["gained"]), len(change["lost"])
-    return told
+    return figures

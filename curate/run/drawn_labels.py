@@ -99,11 +99,11 @@ def given_labels(
     read_manifest(run)
     if gold is not None:
         return labels_in_file(gold)
-    held = labels_in_data(read_dialogues(run), label, dimension or "")
-    if not held:
+    labels = labels_in_data(read_dialogues(run), label, dimension or "")
+    if not labels:
         raise UsageError("no dialogue has that label", got=label, fix="name the label with --label")
     names = ("content", "dimension", "value", "turn")
-    rows = [(row.place, {name: getattr(row, name) for name in names}) for row in held]
+    rows = [(row.place, {name: getattr(row, name) for name in names}) for row in labels]
     return GivenLabels(f"the data's label '{label}'", rows)
 
 
@@ -147,16 +147,16 @@ def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None)
     """
     rows = _latest(given.rows)
     pairs = of in PAIR_SETS or (of is None and all(row.get("pair_id") for _, row in rows))
-    read = _pair_answers if pairs else _dialogue_answers
-    answers, unused = read(run, given.origin, rows)
+    read_answers = _pair_answers if pairs else _dialogue_answers
+    answers, unused = read_answers(run, given.origin, rows)
     check_answers(answers)
     draw, drawn = _origin(
         run, [row for _, row in rows], {answer.member for answer in answers}, pairs
     )
     if drawn is not None and pairs:
         answers = list(_unswapped(answers, drawn))
-    bad, said = bad_members(answers, rule or (REJECTED_PREFERRED if pairs else None))
-    return DrawnLabels(bad, said, draw, drawn, pairs, unused)
+    bad, rule_in_words = bad_members(answers, rule or (REJECTED_PREFERRED if pairs else None))
+    return DrawnLabels(bad, rule_in_words, draw, drawn, pairs, unused)
 
 
 def without_kept(
@@ -169,7 +169,7 @@ def without_kept(
             reserved |= set(read_drawn(run, draw).filter("drawn")[UNIT])
     find = DialogueFinder(rows, read_dialogues(run))
     used: list[GoldRow] = []
-    kept: dict[str, tuple[str, int]] = {}
+    kept_by_reason: dict[str, tuple[str, int]] = {}
     for row in rows:
         dialogue = find(row)
         key = dialogue.content_hash if isinstance(dialogue, Dialogue) else ""
@@ -180,16 +180,18 @@ def without_kept(
         else:
             used.append(row)
             continue
-        place, number = kept.get(reason, (row.place, 0))
-        kept[reason] = (place, number + 1)
+        place, number = kept_by_reason.get(reason, (row.place, 0))
+        kept_by_reason[reason] = (place, number + 1)
     if rows and not used:
         raise UsageError(
             "all labels are kept for a certificate",
-            got="; ".join(f"{plural(number, 'row')} {why}" for why, (_, number) in kept.items()),
+            got="; ".join(
+                f"{plural(number, 'row')} {why}" for why, (_, number) in kept_by_reason.items()
+            ),
             expected="labels of other dialogues",
             fix=f"curate sample {run} --for calibrate",
         )
-    return used, kept
+    return used, kept_by_reason
 
 
 def check_hold_out(share: float) -> None:
@@ -210,19 +212,19 @@ _Placed = tuple[str, dict[str, Any]]
 
 def _latest(rows: Sequence[_Placed]) -> list[_Placed]:
     """Return the last answer to each question of rows that have a time (a review file), and all other rows."""
-    asked = ("id", "content", "pair_id", "turn", "dimension", "rater")
-    held: dict[Any, _Placed] = {}
+    question = ("id", "content", "pair_id", "turn", "dimension", "rater")
+    latest: dict[Any, _Placed] = {}
     for place, row in sorted(rows, key=lambda placed: str(placed[1].get("time") or "")):
-        held[tuple(row.get(name) for name in asked) if row.get("time") else place] = place, row
-    return list(held.values())
+        latest[tuple(row.get(name) for name in question) if row.get("time") else place] = place, row
+    return list(latest.values())
 
 
 def one_a_group(labels: DrawnLabels, members: pl.DataFrame) -> DrawnLabels:
     """Return the labels with one of each group: labels that were not drawn are often of neighbours, which resemble each other."""
-    held = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
+    labelled = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
     # the least hash of each group, which says nothing of its label
-    first = held.sort(UNIT).unique(pl.coalesce("group", UNIT), keep="first")[UNIT]
-    if alike := held.height - len(first):
+    first = labelled.sort(UNIT).unique(pl.coalesce("group", UNIT), keep="first")[UNIT]
+    if alike := labelled.height - len(first):
         labels.unused.add("another dialogue of its group has a label", "", alike)
     return replace(labels, bad={unit: labels.bad[unit] for unit in first})
 
@@ -239,21 +241,23 @@ def _dialogue_answers(
             expected="`id` or `content`, `value`; where there are some `dimension`, `turn` and `rater`",
             fix=f"`curate sample {run}` writes one to be filled in",
         )
-    held = [gold_row(place, row, HUMAN) for place, row in rows if not row.get("pair_id")]
-    find, unused, answers = DialogueFinder(held, read_dialogues(run)), Unused(), []
-    if about_pairs := len(rows) - len(held):
+    gold_rows = [gold_row(place, row, HUMAN) for place, row in rows if not row.get("pair_id")]
+    find, unused, answers = DialogueFinder(gold_rows, read_dialogues(run)), Unused(), []
+    if about_pairs := len(rows) - len(gold_rows):
         unused.add("it is about a pair", origin, about_pairs)
-    for row in held:
-        found = find(row)
-        if isinstance(found, str):
-            unused.add(found, row.place)
+    for row in gold_rows:
+        dialogue = find(row)
+        if isinstance(dialogue, str):
+            unused.add(dialogue, row.place)
         elif row.value is None or not str(row.value).strip():
             unused.add(NO_VALUE, row.place)
         elif row.dimension in _REMARKS:
             unused.add(f"{row.dimension} is no label of a dialogue", row.place)
         else:
             answers.append(
-                Answer(found.content_hash, row.dimension, row.value, row.place, row.turn, row.rater)
+                Answer(
+                    dialogue.content_hash, row.dimension, row.value, row.place, row.turn, row.rater
+                )
             )
     _refuse_none(answers, unused, "dialogue")
     return answers, unused
@@ -268,11 +272,11 @@ def _pair_answers(run: Path, origin: str, rows: Sequence[_Placed]) -> tuple[list
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
             expected="`pair_id` and `better` (chosen, rejected or tie; in a draw's file a, b or tie)",
         )
-    known = {unit for of in PAIR_SETS for unit in _units_of(run, of)}
+    pair_ids = {unit for of in PAIR_SETS for unit in _units_of(run, of)}
     unused, answers = Unused(), []
     for place, row in rows:
         key, better = (str(row.get(name) or "").strip() for name in ("pair_id", BETTER))
-        if key not in known:
+        if key not in pair_ids:
             unused.add("the run has no pair of that id", place)
         elif not better:
             unused.add(NO_VALUE, place)
@@ -301,14 +305,14 @@ def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answe
         yield replace(answer, value=value)
 
 
-def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:
+def _refuse_none(answers: Sequence[Answer], unused: Unused, unit: str) -> None:
     if not answers:
-        refuse_empty(unused, BETTER if what == "pair" else "value")
+        refuse_empty(unused, BETTER if unit == "pair" else "value")
         reasons = "; ".join(
             f"{plural(number, 'row')}: {why}" for why, number in unused.counts.items()
         )
         raise UsageError(
-            f"no label is about a {what} of this run",
+            f"no label is about a {unit} of this run",
             got=reasons or "no rows",
             expected="a file that `curate sample` wrote, filled in, or ids as the run has them",
         )
@@ -319,25 +323,25 @@ def _origin(
 ) -> tuple[Draw | None, pl.DataFrame | None]:
     """Return the recorded draw of the labels: the one that the file names, else the newest that has them all."""
     draws = [draw for draw in read_draws(run) if is_of_pairs(draw.of) == pairs]
-    named = {str(row["draw"]).strip() for row in rows if row.get("draw")}
-    if len(named) > 1:
+    draw_ids = {str(row["draw"]).strip() for row in rows if row.get("draw")}
+    if len(draw_ids) > 1:
         raise UsageError(
             "the labels are of several draws",
-            got=", ".join(sorted(named)),
+            got=", ".join(sorted(draw_ids)),
             expected="the labels of one: each was to stop where it was said to",
         )
-    if named and named.isdisjoint(draw.id for draw in draws):
+    if draw_ids and draw_ids.isdisjoint(draw.id for draw in draws):
         raise UsageError(
             "the file names a draw that is not recorded with the run",
-            got=next(iter(named)),
+            got=next(iter(draw_ids)),
             expected=", ".join(draw.id for draw in draws) or f"none is recorded in {run}",
             fix="certify the run that it was drawn from, or take the column `draw` out: the certificate then "
             "says that the labels' origin is not known",
         )
     for draw in reversed(draws):
-        if named and draw.id not in named:
+        if draw_ids and draw.id not in draw_ids:
             continue
         drawn = read_drawn(run, draw)
-        if named or labelled <= set(drawn.filter("drawn")[UNIT]):
+        if draw_ids or labelled <= set(drawn.filter("drawn")[UNIT]):
             return draw, drawn
     return None, None

@@ -182,14 +182,14 @@ class _Turns:
             yield make(dialogue, judgment, score, config)
 
     def _rows(
-        self, rows: StageRows[T | Unscored] | None, stage: StageName, wanted: pl.Series
+        self, rows: StageRows[T | Unscored] | None, stage: StageName, is_included: pl.Series
     ) -> Iterator[T | Unscored | None]:
         """Yield the row of each wanted dialogue; None if the stage is not part of the run."""
         if rows is None:
-            yield from (None for _ in range(int(wanted.sum())))
+            yield from (None for _ in range(int(is_included.sum())))
             return
-        hashes = self.hashes.filter(wanted)
-        for key, row in zip(hashes, rows.aligned(self.hashes, wanted), strict=True):
+        hashes = self.hashes.filter(is_included)
+        for key, row in zip(hashes, rows.aligned(self.hashes, is_included), strict=True):
             missing = Unscored(dialogue_id="", content_hash=key, stage=stage, reason=NOT_SCORED)
             yield missing if row is None else row
 

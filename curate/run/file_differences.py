@@ -112,10 +112,10 @@ def different_fields(kept: Any, made: Any) -> Iterator[str]:
 
 def _unit(row: Any, number: int) -> str:
     if isinstance(row, Mapping):
-        held = row.get("dialogue") if isinstance(row.get("dialogue"), Mapping) else row
+        fields = row.get("dialogue") if isinstance(row.get("dialogue"), Mapping) else row
         for name in _IDS:
-            if held is not None and isinstance(held.get(name), str):
-                return str(held[name])
+            if fields is not None and isinstance(fields.get(name), str):
+                return str(fields[name])
     return f"row {number}"
 
 

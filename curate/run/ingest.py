@@ -56,13 +56,13 @@ class SourceReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the source's entry in a manifest and in `--json`: path, shape, confidence, row counts, reasons, files not read."""
-        config, found, tally = self.source.config, self.source.detection, self.tally
+        config, detection, tally = self.source.config, self.source.detection, self.tally
         described: dict[str, Any] = {
             "path": config.path if isinstance(config.path, str) else list(config.path),
             "name": config.source_name,
-            "shape": found.shape,
-            "confidence": found.confidence,
-            "why": found.reason,
+            "shape": detection.shape,
+            "confidence": detection.confidence,
+            "why": detection.reason,
             "files": len(self.source.files),
             "skipped_files": {
                 skipped.file: skipped.reason for skipped in self.source.skipped_files
@@ -81,8 +81,8 @@ class SourceReport:
         }
         if self.source.joined is not None:
             described["joined"] = self.source.joined.counts()
-        if self.source.config.mapping is None and found.mapping is not None:
-            described["mapping"] = found.mapping.model_dump(mode="json", exclude_defaults=True)
+        if self.source.config.mapping is None and detection.mapping is not None:
+            described["mapping"] = detection.mapping.model_dump(mode="json", exclude_defaults=True)
         return described
 
 
@@ -149,9 +149,9 @@ def read_sources(
         def leave_out(dialogue: Dialogue) -> None:
             left_out.append(_named(dialogue))
 
-        read = _dialogues(reports, role, scenario, role_from, put_aside, progress)
+        all_dialogues = _dialogues(reports, role, scenario, role_from, put_aside, progress)
         mixture = folder / f"{DIALOGUES}.mixture"
-        for dialogue in mixed(read, reports, mix_seed, mixture, leave_out):
+        for dialogue in mixed(all_dialogues, reports, mix_seed, mixture, leave_out):
             dialogues.append(dialogue)
             see(dialogue)
     for part in parts:
@@ -170,24 +170,24 @@ def _dialogues(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[tuple[int, Dialogue]]:
     """Yield all dialogues of the sources, each with its source's number; count tallies as rows are read."""
-    taken: set[str] = set()
-    made = 0
+    taken_ids: set[str] = set()
+    number_read = 0
     for number, report in enumerate(reports):
         source = report.source
         for unit in source.read(role, scenario, role_from):
             report.tally.add(unit)
             for dialogue in unit.dialogues:
                 if len(reports) > 1:
-                    dialogue = _renamed(dialogue, source.config.source_name, taken)
+                    dialogue = _renamed(dialogue, source.config.source_name, taken_ids)
                 yield number, dialogue
             for row in unit.quarantined:
                 put_aside(row)
-            made += len(unit.dialogues)
-            progress(made)
+            number_read += len(unit.dialogues)
+            progress(number_read)
 
 
 def mixed(
-    read: Iterable[tuple[int, Dialogue]],
+    dialogues: Iterable[tuple[int, Dialogue]],
     reports: Sequence[SourceReport],
     seed: int,
     file: Path,
@@ -204,10 +204,10 @@ def mixed(
     """
     weights = [report.source.config.weight for report in reports]
     if not is_mixed(weights):
-        yield from (dialogue for _, dialogue in read)
+        yield from (dialogue for _, dialogue in dialogues)
         return
     with Mixture(file, weights, seed) as mixture:
-        for number, dialogue in read:
+        for number, dialogue in dialogues:
             mixture.add(number, dialogue)
         for number, dialogue, is_taken in mixture.deal():
             if is_taken:
@@ -229,8 +229,8 @@ def sample_sources(
     """Read sources as `read_sources` does without writing anything: `see` is called with each dialogue."""
     reports = [SourceReport(source, RowCounts()) for source in sources]
     with TemporaryDirectory() as folder:
-        read = _dialogues(reports, role, scenario, role_from)
-        for dialogue in mixed(read, reports, mix_seed, Path(folder) / DIALOGUES):
+        all_dialogues = _dialogues(reports, role, scenario, role_from)
+        for dialogue in mixed(all_dialogues, reports, mix_seed, Path(folder) / DIALOGUES):
             see(dialogue)
     for report in reports:
         report.source.check_read(report.tally)
@@ -252,11 +252,11 @@ def _named(dialogue: Dialogue) -> bytes:
     )
 
 
-def _renamed(dialogue: Dialogue, source: str, taken: set[str]) -> Dialogue:
+def _renamed(dialogue: Dialogue, source: str, taken_ids: set[str]) -> Dialogue:
     new = dialogue.id
-    while new in taken:
+    while new in taken_ids:
         new = f"{source}:{new}"
-    taken.add(new)
+    taken_ids.add(new)
     return dialogue if new == dialogue.id else dialogue.model_copy(update={"id": new})
 
 
@@ -387,8 +387,8 @@ def ingest_source(
         UsageError, SourceError: as `curate.sources.open_source`; the folder is a run's; the recipe would be
             overwritten.
     """
-    given, fallbacks = _asked_source(path, shape, recipe, limit)
-    config = parse_source(given)
+    settings, fallbacks = _asked_source(path, shape, recipe, limit)
+    config = parse_source(settings)
     written = None
     try:
         source = open_source(config)
@@ -396,7 +396,7 @@ def ingest_source(
         if not accept or unknown.proposal is None:
             raise
         written = write_accepted(config, unknown.proposal, recipe)
-        config = parse_source(given | {"mapping": unknown.proposal.settings})
+        config = parse_source(settings | {"mapping": unknown.proposal.settings})
         source = open_source(config)
     folder = (
         out
@@ -434,18 +434,18 @@ def _asked_source(
             expected="a file, folder, glob or Hub dataset id, or --recipe with a source",
             fix="curate ingest chats.jsonl",
         )
-    given: dict[str, Any] = {} if path is None else {"path": path}
-    given |= {} if limit is None else {"limit": limit}
-    given |= {} if shape == "auto" else {"shape": shape}
+    settings: dict[str, Any] = {} if path is None else {"path": path}
+    settings |= {} if limit is None else {"limit": limit}
+    settings |= {} if shape == "auto" else {"shape": shape}
     if recipe is None:
-        return given, {"role": None, "scenario": None}
+        return settings, {"role": None, "scenario": None}
     loaded = load_recipe(recipe)
     if len(loaded.source) != 1:
         raise UsageError(
             "the recipe has several sources", got=len(loaded.source), expected="one, for ingest"
         )
     fallbacks = {name: getattr(loaded, name) for name in ("role", "scenario", "role_from")}
-    return loaded.source[0].model_dump(exclude_unset=True) | given, fallbacks
+    return loaded.source[0].model_dump(exclude_unset=True) | settings, fallbacks
 
 
 def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None) -> Path:
@@ -455,13 +455,13 @@ def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None
         UsageError: there is a file of that name.
     """
     path = new_recipe(Path(recipe_name(config)))
-    said = [
+    lines = [
         f"# {proposal.rows_read} of {proposal.rows} sampled rows can be read so: {proposal.found}."
     ]
-    said += [f"# Look at this: {doubt}." for doubt in proposal.doubts]
-    said += [] if recipe is None else [f"extends: {recipe}"]
+    lines += [f"# Look at this: {doubt}." for doubt in proposal.doubts]
+    lines += [] if recipe is None else [f"extends: {recipe}"]
     settings = config.model_dump(mode="json", exclude_unset=True)
-    path.write_text("\n".join([*said, source_yaml(settings, proposal), ""]), encoding="utf-8")
+    path.write_text("\n".join([*lines, source_yaml(settings, proposal), ""]), encoding="utf-8")
     return path
 
 

@@ -36,7 +36,7 @@ _TEXTS = 3  # of a pair: its prompt, and both whole sides
 
 
 def find_leaks(
-    read: Callable[[], Iterable[PreferencePair]],
+    read_accepted: Callable[[], Iterable[PreferencePair]],
     is_held_out: Callable[[PreferencePair], bool],
     near: NearConfig,
     folder: Path | None = None,
@@ -55,16 +55,16 @@ def find_leaks(
     sketches = Sketches(near, ("dialogue",), near.threshold)
     ids: list[str] = []
     held_out: list[bool] = []
-    for pair in read():
+    for pair in read_accepted():
         ids.append(pair.pair_id)
         held_out.append(is_held_out(pair))
-    for batch in batches(_texts(read())):
+    for batch in batches(_texts(read_accepted())):
         sketches.add(TextBatch(batch))
     groups = Groups(_TEXTS * len(ids))
     with ExitStack() as stack:
         among = np.arange(_TEXTS * len(ids), dtype=np.int64)
-        found = sketches.open(among, lambda: _texts(read()), folder, stack)
-        for texts in found.values():
+        opened = sketches.open(among, lambda: _texts(read_accepted()), folder, stack)
+        for texts in opened.values():
             texts.join(groups, near.threshold)
     trained: dict[int, str] = {}
     roots = list(groups.roots())

@@ -82,13 +82,14 @@ class NaturalRows:
         keys = KeyLog()
         with atomic_file(run / _FILE) as out:
             for pair, dialogue in find_natural(run, config, cleaning):
-                shown = None
+                shown_dialogue = None
                 if pair.drop_reason is None:
                     keys.append(pair.pair_id)
-                    shown = with_messages(dialogue, ())
+                    shown_dialogue = with_messages(dialogue, ())
                 line = {
                     "pair": pair.model_dump(mode="json"),
-                    "dialogue": shown and shown.model_dump(mode="json", exclude_defaults=True),
+                    "dialogue": shown_dialogue
+                    and shown_dialogue.model_dump(mode="json", exclude_defaults=True),
                 }
                 out.write(orjson.dumps(line) + b"\n")
         return cls(run, keys.column())

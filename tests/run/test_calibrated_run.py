@@ -110,6 +110,13 @@ def test_a_calibration_costs_no_call_and_everything_follows_it(data: Path, tmp_p
         assert [body for body in server.requests[asked:] if "Question" in str(body)] == []
         after = scores(out)
         verification = verify_run(out)
+        manifest = (out / "manifest.json").read_bytes()
+        changed = json.loads(manifest)
+        cuts = changed["recipe"]["judge"]["calibration"]["levels"]["safety"]["cuts"]
+        cuts[:] = [cut + 0.01 for cut in cuts]
+        (out / "manifest.json").write_bytes(json.dumps(changed).encode())
+        of_other_cuts = verify_run(out)
+        (out / "manifest.json").write_bytes(manifest)
         # forks go by the levels: dialogues whose turn is fine have none
         forked = run_recipe(
             recipe(
@@ -139,6 +146,7 @@ def test_a_calibration_costs_no_call_and_everything_follows_it(data: Path, tmp_p
     assert verification.not_verified == (
         "judge.calibration: the labels that it was fitted to are not kept",
     )
+    assert "judge" in {difference.place for difference in of_other_cuts.differences}
     assert scores(out).equals(before)
     assert set(after["judge_key"]).isdisjoint(before["judge_key"])
     assert plain.manifest.levels.startswith("levels are not calibrated")
