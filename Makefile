@@ -49,7 +49,7 @@ test-oldest:
 # Faults by more plans and on more dialogues, kills and refusing disks in all stages by the hundred, inputs mutated by the thousand, a million
 # replies, and a long run that is killed twenty times; hours on a small machine.
 soak: $(VENV)/.test
-	CURATE_FAULT_PLANS=20 CURATE_FAULT_DIALOGUES=400 CURATE_MUTATIONS=2500 CURATE_KILLS=200 CURATE_DISK_FAULTS=100 \
+	CURATE_FAULT_PLANS=20 CURATE_FAULT_DIALOGUES=400 CURATE_MUTATIONS=500 CURATE_KILLS=200 CURATE_DISK_FAULTS=100 \
 		$(BIN)/python -m pytest tests/run/test_faults.py tests/run/test_mutation.py tests/run/test_kill.py tests/run/test_server_kill.py \
 		tests/run/test_surroundings.py
 	$(BIN)/python benchmarks/load.py
