@@ -1,4 +1,4 @@
-"""Which turns of a judged dialogue are good, and which are bad; what is between is neither."""
+"""Good and bad turns of a judged dialogue; a turn in between is neither."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from curate.export.config import SalvageConfig, TurnLabelConfig
 from curate.records import TURN_DIMENSIONS, AdherenceScore, Judgment, Unscored
 
 _SKIPPED = "skipped"
-"""Reason of a dialogue that the recipe itself leaves out of a stage: it says nothing against its turns."""
+"""Reason of a dialogue that the recipe leaves out of a stage; its turns still count as good."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixedDialogue:
-    """A dialogue that is not in the SFT set, and its good turns.
+    """A dialogue outside the SFT set, and its good turns.
 
     Attributes:
         dialogue: the dialogue.
@@ -57,13 +57,13 @@ Scored = AdherenceScore | Unscored | None
 def mixed_dialogue(
     dialogue: Dialogue, judged: Judged, scored: Scored, config: SalvageConfig
 ) -> MixedDialogue:
-    """The dialogue with its good turns.
+    """Return the dialogue with its good turns.
 
     Args:
         dialogue: the dialogue.
         judged: the judge's record; without scores no turn is good.
-        scored: the record of role adherence; None where the stage is not part of the run.
-        config: what good is.
+        scored: the record of role adherence; None if the run does not score it.
+        config: thresholds of a good turn.
     """
     good = [
         number
@@ -76,7 +76,7 @@ def mixed_dialogue(
 def labelled_turns(
     dialogue: Dialogue, judged: Judged, scored: Scored, config: TurnLabelConfig
 ) -> LabelledTurns:
-    """The dialogue with its good and bad turns; arguments as for `mixed_dialogue`."""
+    """Return the dialogue with its good and bad turns; arguments as for `mixed_dialogue`."""
     worst: dict[str, int] = config.max_bad.model_dump()
     labels = {}
     for number, values in _scores(judged):
@@ -94,7 +94,7 @@ def _scores(judged: Judged) -> Iterator[tuple[int, dict[str, int]]]:
 
 
 def _in_role(scored: Scored, number: int) -> bool:
-    """Tell whether adherence says nothing against a turn. What it could not score is not in role."""
+    """Return True if a turn is in role by role adherence; a turn that it could not score is not."""
     if scored is None:
         return True
     if isinstance(scored, Unscored):

@@ -1,6 +1,6 @@
-"""A dialogue and a pair as rows of messages, or the reason why they cannot be one.
+"""Rows of messages from dialogues and pairs, or the reason why there is no row.
 
-These are the rows that trainers' modules get; `export.trainer_module` names their streams.
+Trainers' modules get these rows; `export.trainer_module` lists their streams.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from curate.records import PreferencePair
 
 
 def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], int, bool]:
-    """A dialogue as `{"messages", "tools"?}`.
+    """Return a dialogue as `{"messages", "tools"?}`.
 
     Returns:
-        The row, how many messages were cut from the dialogue's end, and whether its role definition
+        The row, the number of messages cut from the dialogue's end, and whether its role definition
         was added as a system message.
 
     Raises:
@@ -27,23 +27,23 @@ def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], i
     last = _last_assistant(dialogue.messages)
     if last is None:
         raise Refused("no_assistant", "the dialogue has no assistant message to train on")
-    kept = dialogue.messages[: last + 1]
-    _require_user(kept)
+    trained = dialogue.messages[: last + 1]
+    _require_user(trained)
     keep = config.keep_reasoning
     messages = [
         (wire_target if message.role == "assistant" else wire_message)(message, keep)
-        for message in kept
+        for message in trained
     ]
     role = _added_role(dialogue, config)
     return (
         _with_tools({"messages": [*role, *messages]}, dialogue.tools),
-        len(dialogue.messages) - len(kept),
+        len(dialogue.messages) - len(trained),
         bool(role),
     )
 
 
 def masked_row(dialogue: Dialogue, trained: Set[int], config: ExportConfig) -> dict[str, Any]:
-    """A dialogue as `{"messages", "tools"?}`, up to the last message to train on, each with `train`.
+    """Return a dialogue as `{"messages", "tools"?}` up to the last message to train on, each message with `train`.
 
     Args:
         dialogue: the dialogue.
@@ -51,24 +51,24 @@ def masked_row(dialogue: Dialogue, trained: Set[int], config: ExportConfig) -> d
         config: options.
 
     Raises:
-        Refused: `no_user`, or as `wire_target` (of what is trained on), `wire_message` and `wire_tools`.
+        Refused: `no_user`, or as `wire_target` (for messages to train on), `wire_message` and `wire_tools`.
     """
-    kept = dialogue.messages[: max(trained) + 1]
-    _require_user(kept)
+    messages_up_to_last = dialogue.messages[: max(trained) + 1]
+    _require_user(messages_up_to_last)
     messages = [
         _wired(message, config, is_target=index in trained) | {"train": index in trained}
-        for index, message in enumerate(kept)
+        for index, message in enumerate(messages_up_to_last)
     ]
     role = [message | {"train": False} for message in _added_role(dialogue, config)]
     return _with_tools({"messages": [*role, *messages]}, dialogue.tools)
 
 
 def turn_row(dialogue: Dialogue, index: int, config: ExportConfig) -> dict[str, Any]:
-    """One assistant message as `{"prompt", "completion", "tools"?}`; the prompt is verbatim what stands before.
+    """Return one assistant message as `{"prompt", "completion", "tools"?}`; the prompt is what precedes it, verbatim.
 
     Args:
         dialogue: the dialogue.
-        index: of the message.
+        index: index of the message.
         config: options.
 
     Raises:
@@ -85,9 +85,9 @@ def turn_row(dialogue: Dialogue, index: int, config: ExportConfig) -> dict[str, 
 
 
 def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
-    """A pair as `{"prompt", "chosen", "rejected", "tools"?}`: one assistant message a side.
+    """Return a pair as `{"prompt", "chosen", "rejected", "tools"?}`, with one assistant message a side.
 
-    The prompt is verbatim what the policy was shown.
+    The prompt is the one the policy was shown, verbatim.
 
     Raises:
         Refused: `not_verified`, `no_chosen`, `side_not_assistant`, `prompt_not_open`, `no_user`,
@@ -104,7 +104,7 @@ def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
     keep = config.keep_reasoning
     chosen = wire_target(pair.chosen, keep_reasoning=keep)
     rejected = wire_target(pair.rejected, keep_reasoning=keep)
-    if _said(chosen) == _said(rejected):
+    if _visible_parts(chosen) == _visible_parts(rejected):
         raise Refused("identical_sides", "as exported, chosen and rejected say the same")
     row = {
         "prompt": [wire_message(message, keep_reasoning=keep) for message in pair.prompt],
@@ -115,7 +115,7 @@ def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
 
 
 def labelled_rows(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Both sides of a pair's row as `{"prompt", "completion", "label", "tools"?}`: the chosen one first."""
+    """Yield both sides of a pair's row as `{"prompt", "completion", "label", "tools"?}`, the chosen one first."""
     tools = {"tools": row["tools"]} if "tools" in row else {}
     for side, label in (("chosen", True), ("rejected", False)):
         yield {"prompt": row["prompt"], "completion": row[side], **tools, "label": label}
@@ -127,7 +127,7 @@ def _with_tools(row: dict[str, Any], tools: tuple[dict[str, Any], ...]) -> dict[
 
 
 def _added_role(dialogue: Dialogue, config: ExportConfig) -> list[dict[str, Any]]:
-    """The role definition as a system message, where it is asked for and there is room; else nothing."""
+    """Return the role definition as a system message if the config asks for it and the dialogue has none; else `[]`."""
     has_own = bool(dialogue.messages) and dialogue.messages[0].role == "system"
     if not config.role_as_system or not dialogue.role_definition or has_own:
         return []
@@ -139,8 +139,8 @@ def _wired(message: Message, config: ExportConfig, *, is_target: bool) -> dict[s
     return wire(message, keep_reasoning=config.keep_reasoning)
 
 
-def _said(side: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what a template can show of a side; call ids are drawn by servers and mean nothing."""
+def _visible_parts(side: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a template can show of a side; call ids are random and carry no meaning."""
     calls = [call["function"] for call in side.get("tool_calls", ())]
     return (side["content"], side.get("reasoning_content"), calls)
 

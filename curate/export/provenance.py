@@ -1,7 +1,7 @@
-"""Who, why and from where of each row of a training file: a table beside it, in the same order.
+"""Provenance of each row of a training file: a table beside the file, in the same order.
 
-The rows that go to the head of a file are known when they come, and the others' places are known at the end. So
-rows of both kinds are kept apart on disk.
+It is known on arrival whether a row goes to the head of a file, but not where the other rows will be. So rows of the head
+and of the tail are kept in separate files on disk.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PAIR_SCHEMA: Final = pl.Schema(
     }
 )
 _CHECKED: Final = ("margin", "noise", "preference", "probability", "decided_by", "token_ratio")
-"""Of a pair's check."""
+"""Fields of a pair's check."""
 SFT_SCHEMA: Final = pl.Schema(
     {
         "row": pl.Int64,
@@ -99,23 +99,23 @@ SIDECAR_OF: Final[Mapping[Stream, str]] = {
 
 
 class Provenance:
-    """Who, why and from where of one file's rows: written as it comes, given back in the file's order.
+    """Provenance of one file's rows: written in order of arrival, read in the file's order.
 
     Args:
-        folder: of temporary files, this one's own; made where there is something to write.
-        schema: of the sidecar.
+        folder: folder of temporary files, used by this object only; made when it is needed.
+        schema: schema of the sidecar.
     """
 
     def __init__(self, folder: Path, schema: pl.Schema) -> None:
         self._folder = folder
         self._schema = schema
-        self._held = {place: _columns(schema) for place in ("head", "tail")}
+        self._columns_of = {place: _columns(schema) for place in ("head", "tail")}
         self._written: dict[str, int] = {"head": 0, "tail": 0}
 
     def append(self, row: dict[str, Any], *, is_head: bool) -> None:
-        """Add what is known of a row, all but its number."""
+        """Add the provenance of a row, without its number."""
         place = "head" if is_head else "tail"
-        for name, column in self._held[place].items():
+        for name, column in self._columns_of[place].items():
             column.append(row.get(name))
         if len(column) >= CHUNK:
             self._settle(place)
@@ -124,26 +124,26 @@ class Provenance:
         import pyarrow as pa
 
         # Arrow takes lists of lists many times faster than polars does.
-        rows = pa.table(self._held[place], self._schema.to_arrow())
+        rows = pa.table(self._columns_of[place], self._schema.to_arrow())
         frame = pl.DataFrame(pl.from_arrow(rows), schema=self._schema)
         make_folder(self._folder)
         part = self._folder / f"{place}-{self._written[place]:06d}.parquet"
         write_table(frame, part, compression="lz4")
-        self._held[place] = _columns(self._schema)
+        self._columns_of[place] = _columns(self._schema)
         self._written[place] += 1
 
     def table(self) -> pl.LazyFrame:
-        """All rows as they stand in the file, numbered; what is on disk stays there until it is written."""
-        for place, held in self._held.items():
-            if any(held.values()):
+        """Return all rows in the file's order, numbered, as a lazy frame over the files on disk."""
+        for place, columns in self._columns_of.items():
+            if any(columns.values()):
                 self._settle(place)
         parts = [pl.scan_parquet(part) for part in sorted(self._folder.glob("*"))]
-        if not parts:  # as of most files of pairs where there are none
+        if not parts:
             return pl.LazyFrame(schema=self._schema)
         return _numbered(pl.concat(parts).drop("row"), self._schema)
 
     def close(self) -> None:
-        """Remove what is on disk."""
+        """Remove the files on disk."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -152,7 +152,7 @@ def _columns(schema: pl.Schema) -> dict[str, list[Any]]:
 
 
 def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
-    """Return what the sidecars of dialogues and turns say of a dialogue."""
+    """Return the provenance of a dialogue, for the sidecars of dialogues and turns."""
     return {
         "dialogue_id": dialogue.id,
         "content_hash": dialogue.content_hash,
@@ -161,7 +161,7 @@ def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
 
 
 def of_pair(pair: PreferencePair) -> dict[str, Any]:
-    """Return what the sidecar of pairs says of a pair; which of its sides is for others to fill in."""
+    """Return the provenance of a pair, for the sidecar of pairs; `side` is None."""
     return {
         "pair_id": pair.pair_id,
         "dialogue_id": pair.dialogue_id,

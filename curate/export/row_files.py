@@ -1,12 +1,12 @@
-"""Row files that `datasets` reads back as they were meant, in shards where asked for.
+"""Row files that `datasets` reads back without changes, in shards if requested.
 
 `datasets` infers the type of a JSON Lines column from the first 10 MB of the first file. A tool call that comes
 later makes the whole file unreadable, and a column whose messages all have the same keys is typed down
 to the leaves, where the text "1" can come back as the number 1. So a row that shows a kind of message
-for the first time goes to the head of its file; with every kind in sight `datasets` keeps messages as
-JSON. The first shard holds the whole head for the same reason. A Parquet file says so in its
-schema and needs no such care: messages that all have the same keys with plain values are structs; where any has more,
-they are of the type `arrow.json`, since as structs every message would be given the keys of every other.
+for the first time goes to the head of its file; with every kind in the head `datasets` keeps messages as
+JSON. The first shard holds the whole head for the same reason. A Parquet file has a schema and needs no such order:
+messages that all have the same keys with plain values are structs; otherwise they have the type `arrow.json`, since as
+structs every message would get the keys of every other.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Shape = type | tuple[object, ...]
 
 _TEXT = {str}
 PLAIN: Shape = ("struct", ("role", str), ("content", str))
-"""Messages of role and content, which is what most are."""
+"""Messages of role and content, as most are."""
 
 
 class RowFile:
-    """One JSON Lines file in the making; a context manager.
+    """Write one JSON Lines file; a context manager.
+
+    `append` returns True for a row that goes to the head of the file; its row number (from 0) is its place among the rows
+    of the head. The number of any other row is `head_rows` plus its place among the others.
 
     Args:
-        path: where the file is made.
-        columns: what the columns hold.
-
-    A row that goes to the head of the file is one for which `append` returns True; its row number (from 0) is
-    its place among these. The others follow, so theirs is `head_rows` plus their place among the others.
+        path: path of the file.
+        columns: type of each column.
 
     Attributes:
-        shapes: of each column of messages, the one shape they all have; None where they differ or are not plain.
+        shapes: shape of all messages in each column of messages; None if they differ or are not plain.
         present: columns that some row has.
     """
 
@@ -53,9 +53,13 @@ class RowFile:
         self.shapes: dict[str, Shape | None] = {}
         self.present: set[str] = set()
         self.head_rows = 0
-        self._spoken = [name for name, holds in columns.items() if holds in ("messages", "message")]
-        self._others = [name for name in columns if name not in self._spoken]
-        self._known: dict[str, set[tuple[str, ...]]] = {name: set() for name in self._spoken}
+        self._message_columns = [
+            name for name, holds in columns.items() if holds in ("messages", "message")
+        ]
+        self._others = [name for name in columns if name not in self._message_columns]
+        self._known: dict[str, set[tuple[str, ...]]] = {
+            name: set() for name in self._message_columns
+        }
         self._rows = 0
         self._seen: set[tuple[object, ...]] = set()
         # The head and then the others, in one file, until a row of the head comes after one of the others.
@@ -65,19 +69,19 @@ class RowFile:
         self._head_bytes = 0
 
     def append(self, row: Mapping[str, Any]) -> bool:
-        """Add a row; True where it went to the head of the file.
+        """Add a row; return True if it went to the head of the file.
 
         Raises:
-            Refused: `not_json`; nothing is written then.
+            Refused: `not_json`; then nothing is written.
         """
         line = dump(row) + b"\n"
         kinds: set[tuple[object, ...]] = {(name, name in row) for name in self._others}
-        for name in self._spoken:
+        for name in self._message_columns:
             known = self._known[name]
             messages = _messages(row[name])
             values = chain.from_iterable(map(dict.values, messages))
             if {*map(type, values)} == _TEXT and {*map(tuple, messages)} <= known:
-                continue  # as most are; of these kind and shape have been told
+                continue  # as most are: kind and shape are known already
             for message in messages:
                 kinds.add(_kind(name, message))
                 self._note(name, _shape(message))
@@ -129,7 +133,7 @@ class RowFile:
 
 
 class Shard(NamedTuple):
-    """A part of a row file: its rows, and where they lie."""
+    """A part of a row file: its number of rows, and its bytes from `start` to `stop`."""
 
     rows: int
     start: int
@@ -137,15 +141,15 @@ class Shard(NamedTuple):
 
 
 def cut(file: RowFile, rows: int | None, size: int | None) -> list[Shard]:
-    """Return the shards that a finished file is cut into; a single one where it need not be, or has no rows.
+    """Return the shards of a finished file; a single one if it is small enough or has no rows.
 
     Args:
-        file: with all its rows.
-        rows: of a shard at most; None for any number.
-        size: of a shard at most, in bytes; a row that is larger makes a shard of its own.
+        file: the file, with all its rows.
+        rows: maximum number of rows in a shard; None for any number.
+        size: maximum size of a shard in bytes; a larger row makes a shard of its own.
 
     Returns:
-        The shards in order. The head of the file is not divided: the first may be larger for it.
+        The shards in order. The head of the file is not divided, so the first shard may be larger.
     """
     whole = Shard(len(file), 0, file.path.stat().st_size)
     too_many = rows is not None and whole.rows > rows
@@ -165,7 +169,7 @@ def cut(file: RowFile, rows: int | None, size: int | None) -> list[Shard]:
 
 
 def shard_names(name: str, suffix: str, count: int) -> list[str]:
-    """`sft.jsonl`, or `sft-00000-of-00003.jsonl` and so on."""
+    """Return `sft.jsonl`, or `sft-00000-of-00003.jsonl` and so on for several shards."""
     if count == 1:
         return [f"{name}.{suffix}"]
     return [f"{name}-{number:05d}-of-{count:05d}.{suffix}" for number in range(count)]
@@ -187,7 +191,7 @@ def _messages(value: Any) -> Sequence[dict[str, Any]]:
 
 
 def _kind(column: str, message: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what `datasets` would infer a type from: the keys, and those of each call's arguments."""
+    """Return the keys that `datasets` would infer a type from: the message's, and those of each call's arguments."""
     calls = tuple(
         tuple(sorted(call["function"]["arguments"])) for call in message.get("tool_calls", ())
     )
@@ -195,7 +199,7 @@ def _kind(column: str, message: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _shape(value: object) -> Shape | None:
-    """None where the value is not plain, as are the arguments of a call."""
+    """Return the shape of a value; None if it is not plain, like the arguments of a call."""
     if isinstance(value, (str, bool, float)):
         return type(value)
     if isinstance(value, list):
@@ -207,7 +211,7 @@ def _shape(value: object) -> Shape | None:
     return None
 
 
-_BLOCK = 1 << 23  # bytes of lines that are held at once, and become a row group
+_BLOCK = 1 << 23  # bytes of lines in memory, which become a row group
 
 
 def write_parquet(rows: RowFile, shards: Sequence[Shard], paths: Sequence[Path]) -> None:
@@ -215,8 +219,8 @@ def write_parquet(rows: RowFile, shards: Sequence[Shard], paths: Sequence[Path])
 
     Args:
         rows: the file.
-        shards: as `files.cut` gave them.
-        paths: of each shard its Parquet file.
+        shards: its shards, from `cut`.
+        paths: path of each shard's Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -235,7 +239,7 @@ def write_parquet(rows: RowFile, shards: Sequence[Shard], paths: Sequence[Path])
 
 
 def _blocks(lines: IO[bytes], size: int) -> Iterator[bytes]:
-    """The next bytes of a file in blocks of whole lines; a line that is larger makes a block of its own."""
+    """Yield the next bytes of a file in blocks of whole lines; a larger line makes a block of its own."""
     while size:
         block = lines.read(min(size, _BLOCK))
         if not block.endswith(b"\n"):
@@ -245,7 +249,7 @@ def _blocks(lines: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _read(block: bytes, schema: Any) -> Any:
-    """Lines as a table of plain values."""
+    """Return lines as a table of plain values."""
     import pyarrow as pa
     from pyarrow import json
 
@@ -257,7 +261,7 @@ def _read(block: bytes, schema: Any) -> Any:
 
 
 def _parsed(block: bytes, schema: Any) -> Any:
-    """Lines as a table where some messages are JSON text."""
+    """Return lines as a table in which some messages are JSON text."""
     import pyarrow as pa
 
     rows = [orjson.loads(line) for line in block.splitlines()]
@@ -266,7 +270,7 @@ def _parsed(block: bytes, schema: Any) -> Any:
 
 
 def _array(values: list[Any], kind: Any) -> Any:
-    """Values as an array of a type; messages become JSON text where the type is that."""
+    """Return values as an array of a type; messages become JSON text if the type is JSON."""
     import pyarrow as pa
 
     if kind == pa.json_():

@@ -1,7 +1,7 @@
-"""How the files of a trainer are filled: what comes in a stream becomes a row of each file of it, or is refused.
+"""Filling a trainer's files: each item of a stream becomes a row of each of its files, or is refused.
 
-Each function reads one stream once, in order. What comes in ends among the rows of a file or among its refusals,
-and never in both.
+Each function reads one stream once, in order. An item ends up among the rows of a file or among its refusals, never in
+both.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class OpenFile:
     """A training file being written.
 
     Args:
-        folder: where it is made.
-        file: which it is.
-        counts: told of each refusal.
-        refused: `refused.jsonl`.
-        pair_ids: ids of the pairs in files of its kind, which share them.
+        folder: folder of the file.
+        file: description of the file.
+        counts: counts that refusals are added to.
+        refused: the open `refused.jsonl`.
+        pair_ids: ids of the pairs in files of its kind, which share the set.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class OpenFile:
         self._refused = refused
 
     def put(self, row: Row) -> bool:
-        """Write a row of the stream as the trainer's; True where it went to the head of the file.
+        """Write a row of the stream in the trainer's form; return True if it went to the head of the file.
 
         Raises:
-            Refused: the trainer cannot carry it; nothing is written then.
+            Refused: the trainer's format cannot hold it; then nothing is written.
         """
         return self.rows.append(self.file.make(row))
 
     def offer(
         self, make: Callable[[], Row], known: Mapping[str, Any], ids: Mapping[str, Any]
     ) -> bool:
-        """Write the row that `make` gives and what is known of it, or refuse it; says which."""
+        """Write the row that `make` returns and its provenance, or refuse it; return True if it was written."""
         try:
             is_head = self.put(make())
         except Refused as refusal:
@@ -85,13 +85,13 @@ class OpenFile:
         return True
 
     def refuse(self, refusal: Refused, ids: Mapping[str, Any]) -> None:
-        """Count a refusal and write it down, with what tells which row it is."""
+        """Count a refusal and write it to `refused.jsonl` with the ids of its row."""
         self.counts.refused[self.name][refusal.reason] += 1
         record = {"file": self.name, **ids, "reason": refusal.reason, "detail": refusal.detail}
         self._refused.write(orjson.dumps(record) + b"\n")
 
     def provenance(self) -> pl.LazyFrame:
-        """What is known of its rows, as its sidecar has it."""
+        """Return the provenance of the file's rows in the form of its sidecar."""
         return self.known.table()
 
 
@@ -122,22 +122,22 @@ def add_mixed(
     config: ExportConfig,
     counts: ExportCounts,
 ) -> None:
-    """Add the good turns of mixed dialogues: a masked row a dialogue, or a row a message."""
+    """Add the good turns of mixed dialogues: one masked row per dialogue, or one row per message."""
     least = config.salvage.min_turns if config.salvage else 1
-    for given in mixed:
-        dialogue, trained = given.dialogue, given.trained
+    for item in mixed:
+        dialogue, trained = item.dialogue, item.trained
         ids = {"dialogue_id": dialogue.id}
-        if len(given.turns) < least or not trained:
-            few = f"{len(given.turns)} good turns, where {least} are asked for"
+        if len(item.turns) < least or not trained:
+            few = f"{len(item.turns)} good turns, where at least {least} are required"
             for file in files:
                 file.refuse(Refused("too_few_good_turns", few), ids)
             continue
         counts.salvaged_dialogues += 1
-        counts.salvaged_turns += len(given.turns)
+        counts.salvaged_turns += len(item.turns)
         for file in files:
             if file.file.stream == "masked":
                 make = partial(masked_row, dialogue, trained.keys(), config)
-                file.offer(make, _of_turns(dialogue, given.turns, trained), ids)
+                file.offer(make, _of_turns(dialogue, item.turns, trained), ids)
                 continue
             for index, turn in trained.items():
                 _add_turn(file, dialogue, index, turn, config)
@@ -145,15 +145,15 @@ def add_mixed(
 
 def add_labelled(file: OpenFile, labelled: Iterable[LabelledTurns], config: ExportConfig) -> None:
     """Add judged turns with their labels."""
-    for given in labelled:
-        turns = {turn.number: turn for turn in given.dialogue.turns}
-        for number, label in given.labels.items():
+    for item in labelled:
+        turns = {turn.number: turn for turn in item.dialogue.turns}
+        for number, label in item.labels.items():
             index = turns[number].last_assistant_text
             if index is not None:
-                _add_turn(file, given.dialogue, index, number, config, label=label)
+                _add_turn(file, item.dialogue, index, number, config, label=label)
                 continue
             detail = "the turn has no text of the assistant, only calls"
-            ids = {"dialogue_id": given.dialogue.id, "turn": number}
+            ids = {"dialogue_id": item.dialogue.id, "turn": number}
             file.refuse(Refused("no_text_in_turn", detail), ids)
 
 
@@ -186,12 +186,12 @@ def add_pairs(
     """Add pairs.
 
     Args:
-        files: get each as it is.
-        margins: get those whose margin was measured and is above 0, with it.
-        labels: get both sides of each, labelled, once all are there.
+        files: files that get each pair.
+        margins: files that get the pairs with a measured margin above 0, with the margin.
+        labels: files that get both sides of each pair, labelled, once all pairs are read.
         pairs: the pairs.
         config: options.
-        turned: ids of those whose rejected side people call better: no file gets them.
+        turned: ids of pairs whose rejected side people call better; they are refused.
     """
     with ExitStack() as opened:
         spools = [
@@ -209,8 +209,8 @@ def add_pairs(
                 continue
             for file in files:
                 _add_pair(file, pair, config)
-            # A judge that prefers the chosen side may score it no higher, and one that does not agree with the
-            # data's labels measured nothing: a reward model is to learn no such distance.
+            # A judge that prefers the chosen side may score it no higher, and where the data decided there is no
+            # measured margin: a reward model should not learn such a distance.
             check = pair.check
             if check is not None and (check.margin or 0.0) > 0 and check.decided_by != "data":
                 for file in margins:
@@ -246,5 +246,5 @@ def _spool(file: OpenFile, spool: LabelSpool, pair: PreferencePair, config: Expo
 
 def _new_row(file: OpenFile, pair: PreferencePair, config: ExportConfig) -> Row:
     if pair.pair_id in file.pair_ids:
-        raise Refused("duplicate_pair_id", "a pair of this id is in the export already")
+        raise Refused("duplicate_pair_id", "the export already has a pair of this id")
     return pair_row(pair, config)

@@ -1,11 +1,11 @@
 """Messages and tool definitions in the form chat templates read.
 
-Two facts of the field shape this module (docs/exporting.md has the figures). A tool call's arguments
-are an object, because most templates loop over it and the others would encode a string twice. A key a
-message does not use is absent, never null, because many templates test for the key and not its value.
-Whatever cannot take this form is refused with a reason, so that one bad row cannot spoil a file.
+Two facts determine the form (docs/exporting.md has the figures). A tool call's arguments are an object, because most
+templates loop over it and the others would encode a string twice. A key that a message does not use is absent, never
+null, because many templates test for the key and not for its value. A row that cannot take this form is refused with a
+reason, so that one bad row cannot break a file.
 
-Below: what several trainers take, or cannot carry and refuse, in one way.
+The end of the module holds checks that several trainers share.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from curate.export.trainer_module import Row
 
 
 class Refused(Exception):
-    """A row cannot be carried into a trainer's format.
+    """Raised for a row that a trainer's format cannot hold.
 
     Args:
         reason: code, counted and written to `refused.jsonl`.
-        detail: what was found, for the reader of that file.
+        detail: explanation for the reader of that file.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 def wire_message(message: Message, keep_reasoning: bool = False) -> dict[str, Any]:
-    """One message as `{"role", "content", ...}`, verbatim, keys it does not use absent.
+    """Return a message as `{"role", "content", ...}`, verbatim, without unused keys.
 
     Raises:
         Refused: `arguments_not_object`.
@@ -53,12 +53,12 @@ def wire_message(message: Message, keep_reasoning: bool = False) -> dict[str, An
 
 
 def wire_target(message: Message, keep_reasoning: bool = False) -> dict[str, Any]:
-    """An assistant message that is trained on: as `wire_message`, its content stripped.
+    """Return an assistant message to train on: as `wire_message`, with its content stripped.
 
-    Templates that trim would otherwise render it differently from how it stands in the file.
+    A template that trims would otherwise render other text than the file holds.
 
     Raises:
-        Refused: `arguments_not_object`; `empty_assistant` where nothing is left to train on.
+        Refused: `arguments_not_object`; `empty_assistant` if nothing is left to train on.
     """
     content = message.content.strip()
     if not content and not message.tool_calls:
@@ -69,7 +69,7 @@ def wire_target(message: Message, keep_reasoning: bool = False) -> dict[str, Any
 
 
 def wire_tools(tools: Sequence[Mapping[str, Any]]) -> str | None:
-    """Tool definitions as the text of a JSON list in function form, or None where there are none.
+    """Return tool definitions as the text of a JSON list in function form, or None if there are none.
 
     TRL decodes a `tools` column of text itself. As text it is exact: schemas as columns would be filled
     with nulls, one tool's parameters in another's.
@@ -83,19 +83,19 @@ def wire_tools(tools: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def dump(value: object) -> bytes:
-    """JSON bytes that give the same value back.
+    """Return JSON bytes that decode to the same value.
 
     Raises:
-        Refused: `not_json` for NaN, infinity, integers beyond 64 bits, keys that are no text, lone
+        Refused: `not_json` for NaN, infinity, integers beyond 64 bits, keys that are not text, lone
             surrogates and objects.
     """
     try:
         encoded = orjson.dumps(value)
     except (TypeError, ValueError) as error:
         raise Refused("not_json", str(error)) from error
-    # orjson writes what is not finite as null; where there is none, nothing need be looked through
+    # orjson writes NaN and infinities as null; without a null there is nothing to check
     if b"null" in encoded and not _is_finite(value):
-        raise Refused("not_json", "NaN or an infinity, which JSON has no word for")
+        raise Refused("not_json", "NaN or an infinity, which JSON cannot express")
     return encoded
 
 
@@ -135,12 +135,12 @@ Wire = Mapping[str, Any]
 
 
 def as_it_is(row: Row) -> Row:
-    """The row of a trainer that takes what the stream has."""
+    """Return the row unchanged, for a trainer that reads the stream's own form."""
     return row
 
 
 def messages_of(row: Row) -> Iterator[Wire]:
-    """Every message of a row, of whatever stream."""
+    """Yield every message of a row of any stream."""
     for column in ("messages", "prompt", "completion", "chosen", "rejected"):
         yield from row.get(column, ())
 
@@ -149,8 +149,8 @@ def refuse_tools(row: Row, because: str) -> None:
     """Refuse a row that offers tools, calls one or holds a result.
 
     Args:
-        row: of any stream.
-        because: why the trainer cannot carry them.
+        row: row of any stream.
+        because: why the trainer's format cannot hold them.
 
     Raises:
         Refused: `tools_not_carried`.
@@ -159,12 +159,12 @@ def refuse_tools(row: Row, because: str) -> None:
         raise Refused("tools_not_carried", f"tools are offered, and {because}")
     for message in messages_of(row):
         if "tool_calls" in message or message["role"] == "tool":
-            what = "a tool is called" if "tool_calls" in message else "a tool answers"
-            raise Refused("tools_not_carried", f"{what}, and {because}")
+            use = "a tool is called" if "tool_calls" in message else "a tool answers"
+            raise Refused("tools_not_carried", f"{use}, and {because}")
 
 
 def refuse_reasoning(row: Row, because: str) -> None:
-    """Refuse a row whose thinking is to be kept; without `keep_reasoning` no row has any.
+    """Refuse a row with thinking; without `keep_reasoning` no row has any.
 
     Raises:
         Refused: `reasoning_not_carried`.
@@ -176,12 +176,12 @@ def refuse_reasoning(row: Row, because: str) -> None:
 
 
 def bare(message: Wire) -> dict[str, Any]:
-    """Role and content only, for a trainer that reads nothing else."""
+    """Return role and content only, for a trainer that reads nothing else."""
     return {"role": message["role"], "content": message["content"]}
 
 
 def thinking_and_text(message: Wire) -> str:
-    """The content, thinking before it as a `<think>` block where it was kept."""
+    """Return the content, with kept thinking before it as a `<think>` block."""
     thinking = message.get("reasoning_content")
     if thinking is None:
         return str(message["content"])

@@ -1,7 +1,7 @@
-"""What a trainer does with the rows it is given: said once in its module, for the writer and for the checker.
+"""What a trainer does with rows: stated once in its module, for the writer and for the checker.
 
-A fact is stated after one release of the trainer, which is named with it. What its own code shows when it is run
-(`trainer_check.replay`) is not restated here: only what can be said in a word, and helps where it is not installed.
+A fact holds for one release of the trainer, which is named with it. What the trainer's own code shows when it is run
+(`trainer_check.replay`) is not repeated here: these facts help where the trainer is not installed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ Format = Literal["jsonl", "parquet"]
 TrainingStage = Literal["sft", "dpo", "kto", "reward"]
 
 Effect = Literal["stops", "dropped", "corrupted", "mis_masked", "truncated", "noted"]
-"""What becomes of a row, worst first. `stops`: the whole training run ends with an error. `noted`: nothing
-is lost; it is worth knowing."""
+"""Effect of a defect on a row, worst first. `stops`: the training run ends with an error. `noted`: nothing is lost."""
 
 
 class Fate(NamedTuple):
-    """What becomes of a row with a defect.
+    """What a trainer does with a row that has a defect.
 
     Attributes:
-        effect: on the row.
-        does: what the trainer would do with it, in one sentence without its subject.
+        effect: effect on the row.
+        does: what the trainer would do with the row, a sentence without its subject.
     """
 
     effect: Effect
@@ -32,10 +31,10 @@ class Fate(NamedTuple):
 
 
 Fates = Mapping[str, Fate | None]
-"""Fates by the code of the defect (see `trainer_check.findings`); None where it is none for this trainer."""
+"""Fates by the code of the defect (see `trainer_check.findings`); None if it is no defect for this trainer."""
 
 Role = Literal["system", "developer", "user", "assistant", "call", "tool"]
-"""Whose a message is. `call` is the assistant's as well: a message that is the JSON text of a tool call."""
+"""Author of a message. `call` is also the assistant's: a message that is the JSON text of a tool call."""
 
 CHAT_ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -99,7 +98,7 @@ USUAL: Final[Mapping[str, Fate]] = {
     "template_fails": Fate("stops", "stop: its chat template refuses the messages"),
     "too_long": Fate("truncated", "cut off the end, which is where the answer is"),
 }
-"""What most trainers do; one that does something else says so in its own facts."""
+"""Fates with most trainers; a trainer that differs says so in its own facts."""
 
 CUTS_PROMPT: Final = Fate(
     "mis_masked", "leave the end of the prompt out, where it renders otherwise with its answer"
@@ -108,15 +107,15 @@ CUTS_PROMPT: Final = Fate(
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way in which the columns of a file can hold what a stage trains on.
+    """A set of columns that a stage can train on.
 
     Attributes:
-        columns: those that have to be there, by what they hold: one dialogue, or a prompt and one or two sides.
-        sides: of these the answers; with none the single column is a dialogue.
-        has_prompt: whether the first column is the prompt; without it each side is a whole dialogue.
-        holds: the forms that its columns may have: lists of messages, one message a side, or texts.
-        unless: columns beside which this layout is not read.
-        fates: where they differ from the stage's.
+        columns: required columns: one dialogue, or a prompt and one or two sides.
+        sides: those of the columns that are answers; with none the single column is a dialogue.
+        has_prompt: True if the first column is the prompt; otherwise each side is a whole dialogue.
+        holds: forms that the columns may have: lists of messages, one message a side, or texts.
+        unless: columns whose presence rules this layout out.
+        fates: fates that differ from the stage's.
     """
 
     columns: tuple[str, ...]
@@ -127,28 +126,28 @@ class Layout:
     fates: Fates = field(default_factory=dict)
 
     def fits(self, columns: tuple[str, ...]) -> bool:
-        """Tell whether a file with these columns has it."""
+        """Return True if a file with these columns has this layout."""
         return set(self.columns) <= set(columns) and not set(self.unless) & set(columns)
 
 
 def pairs_in(*columns: str, holds: str = "messages", **more: Fates) -> Layout:
-    """A layout of a prompt and its sides: the columns in this order, all of the forms named."""
+    """Return a layout of a prompt and its sides, in this order, with the given forms."""
     return Layout(columns, columns[1:], holds=frozenset(holds.split()), **more)  # type: ignore[arg-type]
 
 
 def whole_pairs_in(*columns: str, holds: str = "messages", fates: Fates | None = None) -> Layout:
-    """A layout of two sides, each with the whole dialogue."""
+    """Return a layout of two sides, each with the whole dialogue."""
     forms = frozenset(holds.split())
     return Layout(columns, columns, has_prompt=False, holds=forms, fates=fates or {})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """In which order roles are read: the user or a tool, then the assistant, in turn, after a system message.
+    """Required order of roles: after a system message, the user or a tool and the assistant alternate.
 
     Attributes:
-        merges: roles of which neighbours count as one message.
-        answers_may_open: whether the assistant may speak first.
+        merges: roles whose neighbouring messages count as one.
+        answers_may_open: True if the assistant may speak first.
     """
 
     merges: frozenset[Role] = frozenset()
@@ -200,7 +199,7 @@ class StageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerFacts:
-    """What is known of a trainer.
+    """Facts about a trainer.
 
     Attributes:
         package: its name for pip; None where there is nothing to install.
@@ -221,8 +220,8 @@ class TrainerFacts:
     formats: tuple[Format, ...] = ("jsonl", "parquet")
 
     def stage_of(self, columns: tuple[str, ...]) -> TrainingStage:
-        """The stage that columns are made for; SFT where they say nothing else."""
+        """Return the stage that columns are made for; SFT by default."""
         for stage, facts in self.stages.items():
-            if any(told <= set(columns) for told in facts.told_by):
+            if any(names <= set(columns) for names in facts.told_by):
                 return stage
         return "sft"

@@ -1,8 +1,8 @@
-"""What a trainer's module says: its files, what each is made of, and how a row of it looks.
+"""Form of a trainer's module: its files, the stream each is made of, and how its rows look.
 
 Dialogues and pairs become rows of messages once (`export.message_rows`), in the form chat templates read. A trainer's
-module turns such a row into its own and refuses what the trainer cannot carry; all else (files, order, shards,
-sidecars, counts) is the same for every trainer and stands in `export.streams` and `export.writing`.
+module turns such a row into its own form and refuses what the trainer's format cannot hold; everything else (files,
+order, shards, sidecars, counts) is the same for every trainer and is in `export.streams` and `export.writing`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from curate.export.trainer_facts import TrainerFacts
 Row = dict[str, Any]
 
 Kind = Literal["sft", "dpo", "reward", "kto", "judgments"]
-"""What rows are for; `judgments` are no trainer's and go into one file beside all."""
+"""Purpose of rows; `judgments` belong to no trainer and go into one file of their own."""
 
 Stream = Literal[
     "dialogues",
@@ -29,7 +29,7 @@ Stream = Literal[
     "natural_labels",
     "turn_labels",
 ]
-"""What rows are made of, and how they come to a trainer's module:
+"""Sources of rows, and the form in which a trainer's module gets them:
 
 - `dialogues`: `{"messages", "tools"?}`, of the SFT set;
 - `masked`: the same of a mixed dialogue, each message with `train`, up to the last that is trained on;
@@ -42,7 +42,7 @@ Stream = Literal[
 `completion`, `chosen` and `rejected` are lists of one assistant message; `tools` is the JSON text of a list."""
 
 Column = Literal["messages", "message", "text", "optional", "real", "truth"]
-"""What a column holds: a list of messages, one message, or a plain value. `optional` is text that rows may lack."""
+"""Type of a column: a list of messages, one message, or a plain value. `optional` is text that rows may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class TrainingFile:
     """One file of a trainer.
 
     Attributes:
-        name: of the file, without suffix; it also names the file in sidecars and counts.
-        kind: what it trains; the recipe's `export.kinds` chooses.
-        stream: what its rows are made of.
-        columns: what each column holds, in order. An optional one that no row has is left out of the Parquet file.
-        make: the trainer's row, from a row of the stream, which it may take apart; raises Refused.
+        name: name of the file without suffix, also in sidecars and counts.
+        kind: purpose of its rows; the recipe's `export.kinds` selects by it.
+        stream: source of its rows.
+        columns: type of each column, in order. An optional column that no row has is left out of the Parquet file.
+        make: returns the trainer's row for a row of the stream, which it may modify; raises Refused.
     """
 
     name: str
@@ -66,13 +66,13 @@ class TrainingFile:
 
 @dataclass(frozen=True, slots=True)
 class TrainerModule:
-    """What each trainer's module holds.
+    """Contents of a trainer's module.
 
     Attributes:
-        facts: what it does with the rows it is given.
+        facts: what the trainer does with rows.
         files: its files, in the order they are listed.
-        side_files: what it wants beside them, contents by file name: from the names that each training file with rows
-            was written under, one a shard, in the format the trainer prefers.
+        side_files: returns the contents of further files by name, from the names under which each training file with
+            rows was written, one a shard, in the trainer's preferred format.
     """
 
     facts: TrainerFacts

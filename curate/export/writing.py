@@ -1,8 +1,8 @@
-"""A trainer's folder: every row written or refused, sidecars in step with the files, all replaced as a whole.
+"""A trainer's folder: every row written or refused, sidecars in the files' order, all files replaced together.
 
-A training file holds the trainer's columns and no other; who, why and from where stands in sidecars, joined by
-row (and for pairs by `pair_id`). Rows that cannot be carried go to `refused.jsonl` with a reason. The same
-input gives the same bytes, wherever and in however many processes the stages before ran.
+A training file holds the trainer's columns only; provenance is in sidecars, joined by row (and for pairs by `pair_id`).
+Rows that the trainer's format cannot hold go to `refused.jsonl` with a reason. The same input gives the same bytes,
+wherever and in however many processes the earlier stages ran.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PARTIAL: Final = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class ExportData:
-    """What there is to export.
+    """Data to export.
 
     Attributes:
         sft: dialogues to train on. Messages after the last assistant message are cut.
         pairs: judge-made pairs.
         natural: pairs that came with the data.
-        mixed: dialogues to train on in part.
+        mixed: dialogues of which some turns are trained on.
         labelled: judged turns.
         turned: ids of the pairs whose rejected side people call better.
     """
@@ -62,20 +62,20 @@ def write_export(
 ) -> ExportCounts:
     """Write a trainer's files into a folder, replacing those of an earlier export.
 
-    Rows keep the order they come in, but for the few that go to the head of a file (see `export.row_files`) and
-    KTO rows (see `export.labels`). A file without rows is written all the same.
+    Rows keep their order, except for the few that go to the head of a file (see `export.row_files`) and KTO rows (see
+    `export.labels`). A file without rows is written, too.
 
     Args:
         folder: for instance `<run>/export/trl`.
-        trainer: whose files.
-        data: read once, in order.
+        trainer: the trainer to write for.
+        data: data to export, read once, in order.
         config: formats and options.
 
     Returns:
-        Rows written and refused; every row that came in is in one of the two.
+        Counts of rows written and refused; every row is in one of the two.
 
     Raises:
-        CurateError: the folder cannot be written; the earlier export stands.
+        CurateError: the folder cannot be written; the earlier export is unchanged.
     """
     module = TRAINERS[trainer]
     with _replacing(folder, module) as partial, (partial / REFUSED).open("wb") as refused:
@@ -84,10 +84,10 @@ def write_export(
 
 @contextmanager
 def _replacing(folder: Path, module: TrainerModule) -> Iterator[Path]:
-    """A fresh folder to write into; its files then take their places in `folder`, each one whole.
+    """Yield an empty folder to write into; then move each of its files into `folder`.
 
-    Files that an export of the same trainer may write and this one did not are removed, so that no file of
-    an earlier export stands beside the new ones. Only one process may write the folder.
+    Files that an export of the same trainer may write and this one did not are removed, so that no file of an earlier
+    export remains beside the new ones. Only one process may write the folder.
     """
     names = "|".join(re.escape(file.name) for file in module.files)
     owned = re.compile(rf"({names})(-\d{{5}}-of-\d{{5}})?\.(jsonl|parquet)")
@@ -98,12 +98,12 @@ def _replacing(folder: Path, module: TrainerModule) -> Iterator[Path]:
         make_folder(partial)
         try:
             yield partial
-            made = {path.name for path in partial.iterdir()}
-            for name in sorted(made):
+            written = {path.name for path in partial.iterdir()}
+            for name in sorted(written):
                 (partial / name).chmod(0o600)
                 (partial / name).replace(folder / name)
             for path in folder.iterdir():
-                if path.name not in made and (path.name in others or owned.fullmatch(path.name)):
+                if path.name not in written and (path.name in others or owned.fullmatch(path.name)):
                     path.unlink()
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -124,13 +124,13 @@ class _Export:
         self.folder = folder
         self.module = module
         self.config = config
-        wanted = [file for file in module.files if _is_wanted(file, config)]
+        selected = [file for file in module.files if _is_selected(file, config)]
         self.counts = ExportCounts(
-            {file.name: 0 for file in wanted}, {file.name: Counter() for file in wanted}
+            {file.name: 0 for file in selected}, {file.name: Counter() for file in selected}
         )
         pair_ids: defaultdict[Kind, set[str]] = defaultdict(set)
         self.files = [
-            OpenFile(folder, file, self.counts, refused, pair_ids[file.kind]) for file in wanted
+            OpenFile(folder, file, self.counts, refused, pair_ids[file.kind]) for file in selected
         ]
 
     def of(self, stream: Stream) -> list[OpenFile]:
@@ -170,7 +170,7 @@ class _Export:
             add_labelled(file, data.labelled, config)
 
     def _finish(self, file: OpenFile) -> list[str]:
-        """Shards in each format; the names of those in the format the trainer prefers."""
+        """Write shards in each format; return the names of those in the trainer's preferred format."""
         rows = file.rows
         self.counts.rows[file.name] = len(rows)
         shards = cut(rows, self.config.shard_rows, self.config.shard_bytes)
@@ -197,13 +197,13 @@ class _Export:
     def _write_sidecars(self) -> None:
         for name in SIDECARS:
             if tables := [file.provenance() for file in self.files if file.sidecar == name]:
-                # higher levels take longer and give larger files: hashes have nothing to find
+                # higher levels take longer without smaller files: hashes do not compress
                 write_table(pl.concat(tables), self.folder / name, compression_level=1)
         for file in self.files:
             file.known.close()
 
 
-def _is_wanted(file: TrainingFile, config: ExportConfig) -> bool:
+def _is_selected(file: TrainingFile, config: ExportConfig) -> bool:
     if file.stream in ("masked", "masked_turns") and config.salvage is None:
         return False
     if file.stream == "turn_labels" and config.kto_turns is None:

@@ -1,7 +1,7 @@
-"""The dataset card: front matter that the Hub takes, and a page that says what the data is and is not.
+"""The dataset card: front matter for the Hub, and a page on what the data is and is not.
 
-The page is a template, `card.md`, filled with what the run's own files say. Whether a judge was ever measured
-against people stands first, because every other figure depends on it.
+The page is the template `card.md`, filled from the run's files. Its first sentence is how far the judge agrees with
+people, because every other figure depends on it.
 """
 
 from __future__ import annotations
@@ -66,23 +66,23 @@ _TRAINED: Final = ("sft", "dpo", "dpo_natural")
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """What a card is made of.
+    """The facts a card is made of.
 
     Attributes:
         repo: owner/name.
         title: the heading, and `pretty_name`.
-        manifest: of the run.
-        files: what is pushed.
+        manifest: the run's manifest.
+        files: the pushed tables.
         columns: the trainer's columns of each config.
-        funnel: steps that add up.
+        funnel: counts of rows at each step.
         tally: counts of the judgments.
-        licences: identifiers of the Hub, at least one; see `check_licences`.
+        licences: the Hub's identifiers, at least one; see `check_licences`.
         languages: ISO 639 codes; may be empty.
-        findings: what the scan of the tables found; all of it was allowed, or the push stops.
-        measured: what was measured of the judge on this run.
+        findings: findings of the scan of the tables; all are allowed, or the push stops.
+        measured: reports on the judge of this run.
         plots: the pictures' paths in the repository.
-        report: that of the report, where it is pushed.
-        redacted: rows in which something was replaced, by kind of finding.
+        report: path of the report in the repository; empty if it is not pushed.
+        redacted: number of rows with a replacement, by kind of finding.
     """
 
     repo: str
@@ -102,10 +102,10 @@ class CardFacts:
 
 
 def make_card(facts: CardFacts) -> str:
-    """The whole of README.md, its front matter checked.
+    """Return the text of README.md, with its front matter checked.
 
     Raises:
-        CurateError: the front matter is not what the Hub takes.
+        CurateError: the Hub would not accept the front matter.
     """
     manifest = facts.manifest
     page = _template().render(
@@ -150,7 +150,7 @@ def _template() -> Any:
 
 
 def front_matter(facts: CardFacts) -> str:
-    """The YAML at the head of the card, without its fences."""
+    """Return the YAML at the head of the card, without its fences."""
     licences = list(facts.licences)
     configs: list[dict[str, Any]] = []
     for name in _names(facts.files):
@@ -172,8 +172,8 @@ def front_matter(facts: CardFacts) -> str:
 
 
 def check_card(card: str) -> None:
-    """Raises CurateError for front matter that the Hub or `datasets` would not take, as far as that can be
-    known without asking them."""
+    """Raise CurateError for front matter that the Hub or `datasets` would not accept, as far as that can be checked
+    offline."""
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCard
 
@@ -189,30 +189,30 @@ def check_card(card: str) -> None:
         ) from error
     if not read or not data.license or not data.size_categories:
         raise CurateError(
-            "the card's front matter is not whole",
+            "the card's front matter is incomplete",
             got=", ".join(data.to_dict()),
             expected="configs, license and size_categories",
         )
 
 
 def known_licences() -> list[str]:
-    """The identifiers the Hub knows."""
+    """Return the licence identifiers that the Hub knows."""
     return (resources.files(__package__) / "licences.txt").read_text().split()
 
 
-def check_licences(given: Sequence[str], sources: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The licences of what is pushed, each once.
+def check_licences(options: Sequence[str], sources: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the licences of the pushed data, each once.
 
     Args:
-        given: on the command line; they stand for all sources.
-        sources: the recipe's sources, as the manifest has them.
+        options: licences from the command line, which replace those of all sources.
+        sources: the recipe's sources, as in the manifest.
 
     Raises:
-        UsageError: a source has none, or one has another name on the Hub.
+        UsageError: a source has no licence, or the Hub does not know one.
     """
     known = known_licences()
-    found = list(given) or [str(source.get("license") or "") for source in sources]
-    if not all(found):
+    licences = list(options) or [str(source.get("license") or "") for source in sources]
+    if not all(licences):
         without = [
             shortened(str(source.get("name") or source.get("path")))
             for source in sources
@@ -225,7 +225,7 @@ def check_licences(given: Sequence[str], sources: Sequence[Mapping[str, Any]]) -
             fix="write it as source.license in the recipe and run it again (no model calls), or give "
             "--license to this command",
         )
-    for licence in found:
+    for licence in licences:
         if licence not in known:
             close = difflib.get_close_matches(licence.lower().replace(" ", "-"), known, n=3)
             raise UsageError(
@@ -233,16 +233,16 @@ def check_licences(given: Sequence[str], sources: Sequence[Mapping[str, Any]]) -
                 got=licence,
                 expected=", ".join(close) or "apache-2.0, mit, cc-by-4.0, …, or other",
             )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(licences))
 
 
-def check_languages(given: Iterable[str]) -> tuple[str, ...]:
-    """Languages given by the user; raises UsageError for what is no ISO 639 code."""
-    languages = tuple(given)
+def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
+    """Return the codes; raise UsageError for one that is not an ISO 639 code."""
+    languages = tuple(codes)
     for language in languages:
         if not is_language(language):
             raise UsageError(
-                "not a code of a language",
+                "not a language code",
                 got=language,
                 expected="an ISO 639 code in small letters, such as en, de or zh",
             )
@@ -250,12 +250,12 @@ def check_languages(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_language(code: str) -> bool:
-    """True for what looks like an ISO 639-1, -2 or -3 code."""
+    """Return True for the form of an ISO 639-1, -2 or -3 code."""
     return _LANGUAGE.fullmatch(code) is not None
 
 
 def _install() -> str:
-    """Where to get curate, as far as this installation tells; the place of a clone on this machine is not told."""
+    """Return how to install curate; the path of a local clone is left out."""
     if installed_from()[1]:
         return "`pip install -e .` in a clone of its repository"
     return f"`pip install '{requirement()}'`"
@@ -268,41 +268,44 @@ def _names(files: Iterable[PublishedFile]) -> list[str]:
 def _configs(files: Sequence[PublishedFile]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name in _names(files):
-        of = [file for file in files if file.config == name]
-        splits = dict.fromkeys(file.split for file in of)
-        said = [f"{sum(f.rows for f in of if f.split == split):,} {split}" for split in splits]
-        rows.append((f"`{name}`", ", ".join(said), str(len(of))))
+        tables = [file for file in files if file.config == name]
+        splits = dict.fromkeys(table.split for table in tables)
+        counts = [
+            f"{sum(table.rows for table in tables if table.split == split):,} {split}"
+            for split in splits
+        ]
+        rows.append((f"`{name}`", ", ".join(counts), str(len(tables))))
     return rows
 
 
 def _loaded(files: Iterable[PublishedFile]) -> list[str]:
-    """The configs with rows to train on."""
+    """Return the configs with rows to train on."""
     with_rows = {file.config: None for file in files if file.split == "train" and file.rows}
     return [name for name in with_rows if name in _TRAINED]
 
 
 def _scores(tally: DialogueCounts) -> list[dict[str, Any]]:
-    """Tables, each with a sentence before it."""
+    """Return tables of scores, each with a sentence before it."""
     parts = []
     groups = [name for name in ("all", "sft") if name in tally.scores or name in tally.adherence]
     for group in groups:
-        of = "All dialogues that were scored" if group == "all" else "Those in `sft`"
+        title = "All dialogues that were scored" if group == "all" else "Those in `sft`"
         if group in tally.verdicts:
             verdicts = tally.verdicts[group]
             counts = ", ".join(f"{name} {verdicts[name]:,}" for name in reversed(VERDICTS))
-            said = f"**{of}.** Verdicts: {counts}."
-            parts.append({"said": said} | _dimensions(tally.scores[group]))
+            sentence = f"**{title}.** Verdicts: {counts}."
+            parts.append({"said": sentence} | _dimensions(tally.scores[group]))
         if group in tally.adherence:
             tenths = tally.adherence[group]
             heads = [f"{at / BINS:.1f}" for at in range(BINS)]
             rows = [[f"{tenths[at]:,}" for at in range(BINS)]]
-            said = f"{of}: role adherence, by the tenth it begins with."
-            parts.append({"said": said, "heads": heads, "rows": rows})
+            sentence = f"{title}: role adherence, by the tenth it begins with."
+            parts.append({"said": sentence, "heads": heads, "rows": rows})
     return parts
 
 
 def score_plots(manifest: Manifest, tally: DialogueCounts) -> dict[str, str]:
-    """Pictures of how scores are distributed and of role adherence by reply, by path in the repository."""
+    """Return pictures of the score distributions and of role adherence by reply, as SVG by path in the repository."""
     plots = {}
     levels = ("1", "2", "3", "4", "5")
     scores = tally.scores.get("all", {})
@@ -339,24 +342,24 @@ def score_plots(manifest: Manifest, tally: DialogueCounts) -> dict[str, str]:
 
 
 def _metrics(report: MetricsReport | None) -> list[dict[str, Any]]:
-    """The weighted metrics as one table, where the run has them. Failure codes are a judge's words and stay out."""
+    """Return the weighted metrics as one table, if the run has them; failure codes are a judge's words and are left out."""
     if report is None or not report.dialogues:
         return []
-    said = (
+    sentence = (
         f"Weighted metrics: {report.overall_mean:.1f} of 100 on average, {report.passed:,} of {report.dialogues:,} "
-        f"dialogues pass; weights changed by up to 20 % would turn {report.flippable:,} of them round."
+        f"dialogues pass; weights changed by up to 20 % would change the outcome of {report.flippable:,} of them."
     )
     rows = [
         (
             name,
-            f"{held.weight:.3f}",
-            "-" if held.mean is None else f"{held.mean:.2f}",
-            *(f"{number:,}" for number in (held.scored, held.na, held.poor)),
+            f"{metric.weight:.3f}",
+            "-" if metric.mean is None else f"{metric.mean:.2f}",
+            *(f"{number:,}" for number in (metric.scored, metric.na, metric.poor)),
         )
-        for name, held in report.metrics.items()
+        for name, metric in report.metrics.items()
     ]
     heads = ("metric", "weight", "mean", "scored", "n/a", "poor")
-    return [{"said": said, "heads": heads, "rows": rows}]
+    return [{"said": sentence, "heads": heads, "rows": rows}]
 
 
 def _dimensions(scores: Mapping[str, Counter[str]]) -> dict[str, Any]:
@@ -398,20 +401,20 @@ def _judges(manifest: Manifest) -> list[tuple[str, ...]]:
 
 
 def _decisions(manifest: Manifest) -> list[str]:
-    """What decided about the pairs, and how far the judge agrees with the labels that the data has."""
+    """Return sentences on what decided the pairs, and on the judge's agreement with labels in the data."""
     names = {"fork": "pairs of `dpo`", "natural": "pairs of `dpo_natural`"}
-    said = [
+    sentences = [
         f"What decided about the {names[kind]}: {text}."
         for kind, text in manifest.pair_decisions.items()
     ]
     if manifest.label_agreement is not None:
         text = manifest.label_agreement.described
-        said.append(f"{text[0].upper()}{text[1:]}.")
-    return said
+        sentences.append(f"{text[0].upper()}{text[1:]}.")
+    return sentences
 
 
 def _judge_checks(manifest: Manifest) -> list[str]:
-    """How several judges divide or agree, and how often the judge disagrees with itself, a sentence each."""
+    """Return a sentence each on how several judges agree, and on how often a judge disagrees with itself."""
     lines = described(manifest.judge_checks) if manifest.judge_checks is not None else []
     several = [
         f"{name}: {report.sentence}".rstrip(".")

@@ -1,8 +1,8 @@
 """One commit to a dataset repository on the Hugging Face Hub, or nothing.
 
-The commit names the state it was made for as its parent, so it cannot land on top of a change nobody looked
-at. Where it fails, a repository or branch that was made for it is taken away again, as long as it still holds
-nothing; where the answer was lost on the way, the Hub is asked whether the commit is there.
+The commit names as its parent the state that was read before, so it is refused if the repository has changed since. If it
+fails, a repository or branch that was made for it is deleted again, as long as it is empty; if the answer is lost, the
+Hub is asked whether the commit is there.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ REPORT = "curate-report.html"
 _OWNED = re.compile(
     rf"(?:sft|dpo|dpo_natural|judgments)/.*\.parquet|plots/.*\.svg|{re.escape(REPORT)}"
 )
-"""Files that are all ours: those that a push does not bring are of an earlier one."""
+"""Files that only a push writes: those that this push does not have are of an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of a push.
+    """Result of a push.
 
     Attributes:
-        url: of the commit.
-        is_new_repo: the repository was made for it.
-        is_private: whether the repository can be seen by its owners only.
-        removed: files of an earlier push that were removed in the same commit.
-        is_unchanged: all was there already; no commit was made.
+        url: address of the commit.
+        is_new_repo: the push made the repository.
+        is_private: only its owners can see the repository.
+        removed: files of an earlier push that the commit removed.
+        is_unchanged: the repository had all files already; no commit was made.
     """
 
     url: str
@@ -47,7 +47,7 @@ class Pushed:
 
 
 def check_name(repo: str) -> None:
-    """Raises UsageError for a name that no repository can have."""
+    """Raise UsageError for a name that no repository can have."""
     is_short = len(repo) <= _LONGEST_NAME
     if not is_short or not _NAME.fullmatch(repo) or "--" in repo or ".." in repo:
         raise UsageError(
@@ -66,27 +66,27 @@ def push_files(
     branch: str | None = None,
     endpoint: str | None = None,
 ) -> Pushed:
-    """Push files to a dataset repository in one commit; the repository is made where there is none.
+    """Push files to a dataset repository in one commit; make the repository if there is none.
 
     Args:
         repo: owner/name.
         files: path in the repository to the file on disk.
-        public: make a new repository public; needed, too, to push to one that is.
-        message: of the commit.
-        branch: made from the main branch where it is missing; the main branch by default.
-        endpoint: of the Hub; what `HF_ENDPOINT` says by default.
+        public: make a new repository public; also required to push to a public one.
+        message: the commit message.
+        branch: made from the main branch if it is missing; the main branch by default.
+        endpoint: address of the Hub; by default the value of `HF_ENDPOINT`.
 
     Raises:
-        UsageError: no token, a public repository without `public`, or as `check_name`.
-        CurateError: the Hub refused or could not be reached; what it held before stands.
+        UsageError: there is no token, the repository is public without `public`, or as `check_name`.
+        CurateError: the Hub refused or could not be reached; its content is unchanged.
     """
     from huggingface_hub import HfApi, get_token
 
     check_name(repo)
     if get_token() is None:
         raise UsageError(
-            "there is no token of the Hub",
-            expected="one that may write, in the variable HF_TOKEN or kept by `hf auth login`",
+            "there is no token for the Hub",
+            expected="one with write access, in the variable HF_TOKEN or stored by `hf auth login`",
             fix="make one at https://huggingface.co/settings/tokens",
         )
     api = HfApi(
@@ -122,9 +122,9 @@ class _Push:
         except BaseException as error:
             if parent is not None and self._has_landed(parent):
                 return Pushed(self._history, self.made_repo, is_private, tuple(stale), False)
-            left = self._undo(parent)
-            if left and isinstance(error, CurateError):
-                fix = "; ".join(filter(None, (error.fix, left)))
+            note = self._undo(parent)
+            if note and isinstance(error, CurateError):
+                fix = "; ".join(filter(None, (error.fix, note)))
                 raise CurateError(
                     error.problem, got=error.got, expected=error.expected, fix=fix
                 ) from error
@@ -135,21 +135,21 @@ class _Push:
         return f"{self.api.endpoint}/datasets/{self.repo}/commits/{self.branch or 'main'}"
 
     def _open(self, public: bool) -> bool:
-        """Make sure there is a repository to push to; whether it is private."""
+        """Make the repository if there is none; return True if it is private."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         try:
-            found = self.api.dataset_info(self.repo)
+            info = self.api.dataset_info(self.repo)
         except RepositoryNotFoundError:
             self._create(private=not public)
             self.made_repo = True
             return not public
-        if not found.private and not public:
+        if not info.private and not public:
             raise UsageError(
-                f"{self.repo} is there already, and everybody can see it",
-                expected="a private repository, or --public to say that this is meant",
+                f"{self.repo} exists and is public",
+                expected="a private repository, or --public if this is intended",
             )
-        return bool(found.private)
+        return bool(info.private)
 
     def _create(self, *, private: bool) -> None:
         from huggingface_hub.errors import HfHubHTTPError
@@ -160,8 +160,8 @@ class _Push:
             if error.response.status_code != 409:
                 raise
             raise CurateError(
-                f"{self.repo} is there already, and the token may not see it",
-                expected="a token with the right to read and write there, or another name",
+                f"{self.repo} exists, and the token has no access to it",
+                expected="a token with read and write access, or another name",
             ) from error
 
     def _branch_info(self) -> Any:
@@ -195,10 +195,10 @@ class _Push:
         return Pushed(info.commit_url, self.made_repo, is_private, tuple(stale), info.oid == parent)
 
     def _has_landed(self, parent: str) -> bool:
-        """Whether the commit is there although its answer never came.
+        """Return True if the commit is there although its answer was lost.
 
         Raises:
-            CurateError: that cannot be known, since the Hub cannot be asked.
+            CurateError: the Hub cannot be asked.
         """
         try:
             head = self.api.list_repo_commits(self.repo, repo_type="dataset", revision=self.branch)[
@@ -213,13 +213,13 @@ class _Push:
         return bool(head.commit_id != parent and head.title == self.message)
 
     def _undo(self, parent: str | None) -> str | None:
-        """Take away what was made for the commit, where nothing has come into it since; says what is left."""
+        """Delete the repository or branch made for the commit if it is still empty; return a note on what is left."""
         try:
             if self.made_repo and self._is_untouched(None, None if self.made_branch else parent):
                 self.api.delete_repo(self.repo, repo_type="dataset")
             elif self.made_branch and self._is_untouched(self.branch, parent):
                 self.api.delete_branch(self.repo, branch=self.branch, repo_type="dataset")
-        except Exception:  # whatever the transport raises; the first error is the one to tell
+        except Exception:  # whatever the transport raises; the first error is the one to report
             made = self.repo if self.made_repo else f"the branch {self.branch} of {self.repo}"
             return f"{made} was made and is empty; pushing again fills it"
         return None
@@ -234,13 +234,13 @@ class _Push:
 
 
 def _stale(present: Iterable[str], files: Mapping[str, Path]) -> list[str]:
-    """Files of an earlier push that this one does not bring."""
+    """Return files of an earlier push that this one does not have."""
     return sorted(name for name in present if _OWNED.fullmatch(name) and name not in files)
 
 
 @contextmanager
 def _explained(repo: str) -> Iterator[None]:
-    """What the Hub or the network say, as errors that tell what to do."""
+    """Raise errors of the Hub or the network as CurateError that says what to do."""
     try:
         yield
     except CurateError:
@@ -258,45 +258,45 @@ def _explain(error: Exception, repo: str) -> CurateError:
         cause = cause.__cause__
     response = getattr(cause, "response", None)
     status = getattr(response, "status_code", None)
-    said = str(getattr(cause, "server_message", None) or cause).strip().splitlines()
-    got = said[0] if said else type(cause).__name__
+    lines = str(getattr(cause, "server_message", None) or cause).strip().splitlines()
+    got = lines[0] if lines else type(cause).__name__
     if status == 401:
         return CurateError(
-            "the Hub does not take the token",
+            "the Hub does not accept the token",
             got=got,
-            expected="a valid token that may write",
+            expected="a valid token with write access",
             fix="make one at https://huggingface.co/settings/tokens, and set HF_TOKEN or `hf auth login`",
         )
     if status == 403:
         return CurateError(
-            f"the token may not write to {repo}",
+            f"the token has no write access to {repo}",
             got=got,
-            expected="a token with the right to write there",
-            fix="give the token that right, or push to an owner you may write for",
+            expected="a token with write access",
+            fix="give the token write access, or push to an owner that you may write for",
         )
     if status == 404:
         return CurateError(
-            f"the Hub has no {repo}, or the token may not see it",
+            f"the Hub has no {repo}, or the token has no access to it",
             got=got,
-            fix="check the name, and that the token may write there",
+            fix="check the name, and that the token has write access",
         )
     if status in (409, 412):
         return CurateError(
-            f"{repo} changed while it was pushed to; nothing was committed",
+            f"{repo} changed during the push; nothing was committed",
             got=got,
-            fix="look at what changed there, and push again",
+            fix="look at the changes, and push again",
         )
     if status is not None:
         return CurateError(
             f"the Hub failed; nothing was committed to {repo}",
             got=f"{status}: {got}",
-            fix="push again, later where the Hub is down: what was uploaded is not sent twice",
+            fix="push again, later if the Hub is down: uploaded files are not sent twice",
         )
     if isinstance(cause, ValueError):
         return CurateError(
             f"the Hub refused the push to {repo}",
             got=str(cause),
-            fix="do what it says; nothing was changed there",
+            fix="do what its message says; nothing was changed",
         )
     return CurateError(
         f"the Hub cannot be reached; nothing was committed to {repo}",

@@ -1,4 +1,4 @@
-"""Columns of Arrow's JSON type: messages that no struct holds."""
+"""Columns of Arrow's JSON type, for messages that do not fit one struct type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 
 def is_json(kind: Any) -> bool:
-    """Whether a type, or what its lists hold, is Arrow's JSON."""
+    """Return True if a type, or the type of its lists' items, is Arrow's JSON."""
     import pyarrow as pa
 
     inner = getattr(kind, "value_type", kind)
@@ -17,7 +17,7 @@ def is_json(kind: Any) -> bool:
 
 
 def as_json(rows: Sequence[Sequence[Any]], kind: Any) -> Any:
-    """Lists of values as lists of Arrow's JSON type."""
+    """Return lists of values as an array of lists of Arrow's JSON type."""
     import pyarrow as pa
 
     items = [orjson.dumps(item).decode() for row in rows for item in row]

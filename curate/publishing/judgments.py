@@ -1,8 +1,7 @@
-"""The config `judgments`: what was said of every dialogue of the run, selected or not, without its text.
+"""The config `judgments`: the scores of every dialogue of the run, selected or not, without its text.
 
-One row a dialogue, in the run's order. The dialogues that were not selected stay where they are: a push
-publishes what was chosen for training, and scores of the rest. While the rows pass by they are counted for
-the card, so that its figures are those of the table.
+One row per dialogue, in the run's order. The text of a dialogue that was not selected is not pushed, only its scores.
+Rows are counted for the card while they are written, so the card's figures are those of the table.
 """
 
 from __future__ import annotations
@@ -24,26 +23,25 @@ from curate.run.ingest import read_index
 from curate.run.read_back import read_decisions, stage_records
 
 NOT_REACHED = "not_scored"
-"""Counted for a dialogue that has no row of a stage, as in a run that took over another's judgments."""
+"""Reason for a dialogue without a row of a stage, as in a run that reuses another run's judgments."""
 BINS = 10
 _BATCH = 2_000
 
 
 @dataclass(slots=True)
 class DialogueCounts:
-    """Counts over the dialogues of a run.
+    """Counts of the dialogues of a run.
 
     Attributes:
-        dialogues: all of them.
-        unscored: by stage, the reasons of those without a score.
-        scored: by stage, the others.
-        sets: dialogues by the set they are in; one may be in several.
-        rejections: those not in `sft`, each by the first of its reasons.
-        reasons: the same, each by all of its reasons.
-        verdicts: `all` and `sft`: dialogues by verdict.
-        scores: `all` and `sft`, then a dimension: how often each score was given, `n/a` too; turn
-            dimensions count turns.
-        adherence: `all` and `sft`: dialogues by tenth of the session score, 0 to 9; 1.0 is in the last.
+        dialogues: number of dialogues.
+        unscored: dialogues without a score, by stage and reason.
+        scored: dialogues with a score, by stage.
+        sets: dialogues by set; a dialogue may be in several.
+        rejections: dialogues not in `sft`, each counted under its first reason.
+        reasons: the same dialogues, each counted under all of its reasons.
+        verdicts: dialogues by verdict, for `all` and `sft`.
+        scores: counts of each score and of `n/a`, by `all` or `sft` and by dimension; turn dimensions count turns.
+        adherence: dialogues by tenth of the session score (0 to 9; 1.0 is in 9), for `all` and `sft`.
     """
 
     dialogues: int = 0
@@ -78,8 +76,8 @@ class DialogueCounts:
             self.verdicts.setdefault(group, Counter())[row["verdict"]] += 1
             counts = self.scores.setdefault(group, {})
             for name in CONVERSATION_DIMENSIONS:
-                said = "n/a" if row[name] is None else str(row[name])
-                counts.setdefault(name, Counter())[said] += 1
+                score = "n/a" if row[name] is None else str(row[name])
+                counts.setdefault(name, Counter())[score] += 1
             for turn in row["turns"]:
                 for name in TURN_DIMENSIONS:
                     counts.setdefault(name, Counter())[str(turn[name])] += 1
@@ -91,10 +89,10 @@ class DialogueCounts:
 def write_judgments(
     run: Path, manifest: Manifest, folder: Path, *, shard_bytes: int, cleaner: RowCleaner
 ) -> tuple[list[PublishedFile], DialogueCounts]:
-    """Write the table, and count it; no file where neither a judge nor adherence scored anything.
+    """Write the table and count its rows; no file is written if no stage scored dialogues.
 
     Raises:
-        CurateError: the files of the run do not fit together.
+        CurateError: the files of the run do not match.
     """
     stages = tuple(name for name in SCORING if name in manifest.fingerprints)
     is_split = has_split(run)
@@ -107,18 +105,18 @@ def write_judgments(
             for side in splits:
                 file = Shards(folder, "judgments", side, schema, shard_bytes, cleaner)
                 shards[side] = opened.enter_context(file)
-        held: dict[Split, list[dict[str, Any]]] = {side: [] for side in splits}
+        batches: dict[Split, list[dict[str, Any]]] = {side: [] for side in splits}
         for row in _rows(run, manifest):
             tally.add(row, stages)
             is_held_out = row.pop("split") == "validation" and is_split
             if stages:
-                place = held["validation" if is_held_out else "train"]
-                place.append(row)
-                if len(place) >= _BATCH:
-                    _write(shards["validation" if is_held_out else "train"], place, schema)
+                split: Split = "validation" if is_held_out else "train"
+                batches[split].append(row)
+                if len(batches[split]) >= _BATCH:
+                    _write(shards[split], batches[split], schema)
         for side, file in shards.items():
-            _write(file, held[side], schema)
-    return [made for file in shards.values() for made in file.files], tally
+            _write(file, batches[side], schema)
+    return [published for file in shards.values() for published in file.files], tally
 
 
 def _write(shards: Shards, rows: list[dict[str, Any]], schema: Any) -> None:
@@ -140,10 +138,10 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
         decision = next(decisions, {})
         if decision and decision["dialogue_id"] != dialogue_id:
             raise CurateError(
-                f"{run / 'select'} does not decide about the dialogues of the run, one by one",
+                f"the decisions in {run / 'select'} are not those of the run's dialogues",
                 got=decision["dialogue_id"],
                 expected=dialogue_id,
-                fix="run the recipe again: it resumes, and asks for nothing that is there",
+                fix="run the recipe again: it resumes, without model calls for what is there",
             )
         yield {
             "dialogue_id": dialogue_id,
@@ -220,7 +218,7 @@ def _metrics(record: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _factuality(record: dict[str, Any] | None) -> dict[str, Any]:
-    """Counts of claims; their words are the dialogue's, and stay out."""
+    """Return counts of claims; their text is part of the dialogue and is not pushed."""
     unscored = NOT_REACHED if record is None else unscored_reason(record)
     if record is None or unscored is not None:
         return {**dict.fromkeys(_FACTS), "factuality_unscored": unscored}
@@ -251,12 +249,12 @@ _JUDGED = (
 
 
 def _judge(identity: dict[str, Any]) -> str:
-    said = (identity.get(name) for name in ("engine", "model", "revision", "mode"))
-    return shortened(" ".join(part for part in said if part))
+    parts = (identity.get(name) for name in ("engine", "model", "revision", "mode"))
+    return shortened(" ".join(part for part in parts if part))
 
 
 def _schema(stages: Collection[StageName]) -> Any:
-    """Of every file; an absent score is null, and a reason beside it says why."""
+    """Return the schema of the files; a missing score is null, and a column beside it has the reason."""
     import pyarrow as pa
 
     text, count, real, truth = pa.string(), pa.int64(), pa.float64(), pa.bool_()

@@ -1,4 +1,4 @@
-"""Places on this machine taken out of what is published: folders have the names of people and projects."""
+"""Removal of local paths and addresses from what is published: folder names may hold names of people and projects."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ _PLACE = re.compile(
     r"(?<![\w/.~-])(?!//)(?:~|[A-Za-z]:)?(?:[\\/][\w.@+-](?:[\w.@ +-]*[\w.@+-])?)+[\\/]([\w.@*?+-]+)"
 )
 _PRIVATE = frozenset({"base_url", "address", "api_key_env", "reuse"})
-"""Keys of a recipe that say where things are and not what was done."""
+"""Keys of a recipe that hold addresses and locations."""
 HIDDEN = "(not published)"
 
 
 def shortened(text: str) -> str:
-    """A text whose absolute paths are cut to their last part."""
+    """Return a text with absolute paths cut to their last part."""
     return _PLACE.sub(r"\1", text)
 
 
 def published(value: Any) -> Any:
-    """A recipe as it may be published: addresses left out, absolute paths cut to their last part; what is
-    not set is left out, too."""
+    """Return a recipe for the card: addresses hidden, absolute paths cut to their last part, empty keys left out."""
     if isinstance(value, Mapping):
         return {
             key: HIDDEN if key in _PRIVATE else published(item)
@@ -36,7 +35,7 @@ def published(value: Any) -> Any:
 
 
 def published_figures(figures: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a report's overview as they may be published: its recipe likewise, no addresses, no absolute paths."""
+    """Return the figures of a report's overview for publishing: recipe as on the card, addresses hidden, paths cut."""
     recipe = published(orjson.loads(figures["run"]["recipe"]))
     shown: dict[str, Any] = _without_places(figures)
     shown["run"]["recipe"] = orjson.dumps(recipe, option=orjson.OPT_INDENT_2).decode()
@@ -44,7 +43,7 @@ def published_figures(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def rerunnable(recipe: Any) -> Any:
-    """A recipe as it is pushed to be run again: as it ran, without addresses, absolute paths cut to their last part."""
+    """Return a recipe that can be run again: addresses left out, absolute paths cut to their last part."""
     return _without_places(recipe, drop=True)
 
 

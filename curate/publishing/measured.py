@@ -1,4 +1,4 @@
-"""What a card says of how far the judge was measured: agreement, calibration, probe, certificates, audit; or that it was not."""
+"""The parts of the card on measurements of the judge: agreement, calibration, probe, certificates, audit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTrust:
-    """The reports of a run that are of the rows it has now; None where there is none."""
+    """The reports of a run about its current rows; None if there is none."""
 
     agreement: Agreement | None = None
     probe: ProbeReport | None = None
@@ -44,10 +44,10 @@ class MeasuredTrust:
 
     @classmethod
     def of(cls, run: Path, manifest: Manifest) -> Self:
-        """Read them.
+        """Read the reports of a run.
 
         Raises:
-            CurateError: one is damaged.
+            CurateError: a report is damaged.
         """
         return cls(
             current_agreement(run, manifest.fingerprints),
@@ -58,7 +58,7 @@ class MeasuredTrust:
 
 @dataclass(frozen=True, slots=True)
 class CardPart:
-    """A part of the card: sentences, a table where there are figures, and the file of a picture."""
+    """A part of the card: sentences, a table if there are figures, and the path of a picture."""
 
     title: str
     sentences: tuple[str, ...]
@@ -68,7 +68,7 @@ class CardPart:
 
 
 def measured_parts(manifest: Manifest, measured: MeasuredTrust) -> Iterator[CardPart]:
-    """A part a kind of measurement, those too that were not made."""
+    """Yield one part per kind of measurement, including those that were not made."""
     for kind, sentence in manifest.trust.items():
         title = _TITLES[kind]
         if kind is TrustKind.AGREEMENT:
@@ -87,12 +87,12 @@ _PLOT = {TrustKind.AGREEMENT: "plots/agreement.svg", TrustKind.PROBE: "plots/pro
 
 
 def measured_plots(measured: MeasuredTrust) -> dict[str, str]:
-    """The pictures of the reports, by path in the repository."""
+    """Return the pictures of the reports as SVG, by path in the repository."""
     plots = {}
     kappas = [
-        FigureBar(name, held.levels.kappa.value, held.levels.kappa.interval, 0.0)
-        for name, held in (measured.agreement.dimensions if measured.agreement else {}).items()
-        if held.levels.kappa.value is not None
+        FigureBar(name, figures.levels.kappa.value, figures.levels.kappa.interval, 0.0)
+        for name, figures in (measured.agreement.dimensions if measured.agreement else {}).items()
+        if figures.levels.kappa.value is not None
     ]
     if kappas:
         title = "Kappa of the judge with people, 95 %"
@@ -114,14 +114,14 @@ def _agreement_part(title: str, sentence: str, report: Agreement | None) -> Card
     rows = tuple(
         (
             name,
-            f"{held.labels:,} of {plural(held.dialogues, 'dialogue')}",
-            _figure(held.levels.kappa),
-            _figure(held.spearman),
-            _figure(held.levels.bias),
-            _figure(held.alpha),
+            f"{figures.labels:,} of {plural(figures.dialogues, 'dialogue')}",
+            _figure(figures.levels.kappa),
+            _figure(figures.spearman),
+            _figure(figures.levels.bias),
+            _figure(figures.alpha),
             f"not for use: {report.not_for_use[name]}" if name in report.not_for_use else "yes",
         )
-        for name, held in report.dimensions.items()
+        for name, figures in report.dimensions.items()
     )
     about = "Kappa is quadratic-weighted; people: Krippendorff's alpha between them."
     return CardPart(
@@ -143,7 +143,7 @@ def _levels(manifest: Manifest) -> dict[str, CutPoints]:
 
 
 def _calibration_part(manifest: Manifest) -> CardPart:
-    said = tuple(filter(None, (manifest.levels, manifest.role_threshold)))
+    sentences = tuple(filter(None, (manifest.levels, manifest.role_threshold)))
     rows = tuple(
         (
             name,
@@ -153,10 +153,10 @@ def _calibration_part(manifest: Manifest) -> CardPart:
         )
         for name, cuts in _levels(manifest).items()
     )
-    if not rows and not said:
-        said = ("The judge's scores are its own; they are calibrated to no labels.",)
+    if not rows and not sentences:
+        sentences = ("The judge's scores are its own; they are calibrated to no labels.",)
     heads = ("dimension", "labels", "kappa of the judge's digits", "kappa of its levels")
-    return CardPart("Calibration", said, heads if rows else (), rows)
+    return CardPart("Calibration", sentences, heads if rows else (), rows)
 
 
 def _probe_part(title: str, report: ProbeReport) -> CardPart:
@@ -165,7 +165,7 @@ def _probe_part(title: str, report: ProbeReport) -> CardPart:
         (
             f"{spoken(line.name)}: {line.meaning}" if line.section == "kinds" else line.meaning,
             str(line.n),
-            _ended(value, line.interval),
+            _with_interval(value, line.interval),
             "-" if line.against is None else f"{line.against:.2f}",
             spoken(line.state),
         )
@@ -177,23 +177,25 @@ def _probe_part(title: str, report: ProbeReport) -> CardPart:
     return CardPart(title, (report.sentence, *more), heads, rows, _PLOT[TrustKind.PROBE])
 
 
-def _certificate_table(held: Certificate) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _certificate_table(
+    certificate: Certificate,
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     heads = ("of", "issued", "bad", "at most", "confidence", "labelled", "bad ones", "bound")
     row = (
-        " ".join(filter(None, (held.certified.of, held.certified.rule))),
-        "yes" if held.issued else "no",
-        held.bad,
-        f"{held.risk:.0%}",
-        f"{held.confidence:.0%}",
-        f"{held.labels.labelled:,}",
-        f"{held.labels.bad:,}",
-        f"{held.bound:.1%}",
+        " ".join(filter(None, (certificate.certified.of, certificate.certified.rule))),
+        "yes" if certificate.issued else "no",
+        certificate.bad,
+        f"{certificate.risk:.0%}",
+        f"{certificate.confidence:.0%}",
+        f"{certificate.labels.labelled:,}",
+        f"{certificate.labels.bad:,}",
+        f"{certificate.bound:.1%}",
     )
     return heads, (row,)
 
 
 def first_sentence(manifest: Manifest, agreement: Agreement | None) -> str:
-    """How far the judge agrees with people by its report or its calibration, else that nobody knows."""
+    """Return a sentence on how far the judge agrees with people, by its report or calibration, or that it was never measured."""
     if not any(stage in manifest.fingerprints for stage in SCORING):
         return "No judge scored this data."
     if agreement is not None:
@@ -202,14 +204,14 @@ def first_sentence(manifest: Manifest, agreement: Agreement | None) -> str:
         of_levels = f"{manifest.levels} {manifest.role_threshold}".rstrip()
         return f"{agreement.sentence}{not_for_use} {of_levels}".rstrip()
     if levels := _levels(manifest):
-        found = (
+        kappas = (
             f"{name} {_figure(cuts.after) if cuts.after.value is not None else 'not defined'}, "
             f"{plural(cuts.labels, 'label')} of {plural(cuts.dialogues, 'dialogue')}"
             for name, cuts in levels.items()
         )
         return (
             "Quadratic-weighted kappa of the judge with people, each by levels fitted to other dialogues than "
-            f"those it is measured on: {'; '.join(found)}. {manifest.levels} {manifest.role_threshold}"
+            f"those it is measured on: {'; '.join(kappas)}. {manifest.levels} {manifest.role_threshold}"
         ).rstrip()
     return (
         "The judge of this data was never measured against human ratings. Its scores, verdicts and the pairs it "
@@ -218,9 +220,9 @@ def first_sentence(manifest: Manifest, agreement: Agreement | None) -> str:
     ).rstrip()
 
 
-def _figure(held: Figure | Kappa) -> str:
-    return "-" if held.value is None else _ended(held.value, held.interval)
+def _figure(figure: Figure | Kappa) -> str:
+    return "-" if figure.value is None else _with_interval(figure.value, figure.interval)
 
 
-def _ended(value: float, interval: tuple[float, float] | None) -> str:
+def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
     return f"{value:.2f}" + ("" if interval is None else " ({:.2f} to {:.2f})".format(*interval))

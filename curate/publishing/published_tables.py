@@ -1,11 +1,11 @@
-"""The Parquet files of a push: SFT rows and pairs as exported, each with who and from where beside it.
+"""The Parquet files of a push: SFT rows and pairs as exported, each with its identity and lineage.
 
-A trainer's file holds only what the trainer knows, and the rest in a sidecar. On the Hub people look at rows
-one by one, so what a row is and where it comes from stands in the row; the trainers' columns stay as they
-are. All files of a config share one schema, or `datasets` would refuse to load them together: where any of
-them needs messages as JSON, all have them so.
+A trainer's file holds only the columns the trainer reads; the rest is in a sidecar. On the Hub people look at single
+rows, so each pushed row has its identity and lineage as columns; the trainers' columns are unchanged. All files of a
+config share one schema, or `datasets` would refuse to load them together: if one of them needs messages as JSON, all
+have messages as JSON.
 
-Rows pass through in batches; what is held is one batch.
+Rows are read and written in batches; one batch is in memory.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Exported = Literal["sft", "dpo", "dpo_natural"]
 Split = Literal["train", "validation"]
 
 TRAINER: Final = "trl"
-"""Whose export is pushed: TRL's shapes are what most loaders on the Hub expect."""
+"""The trainer whose export is pushed: most loaders on the Hub expect TRL's formats."""
 
 _BATCH = 1_000
 EXPORTED: Final[tuple[Exported, ...]] = get_args(Exported)
-"""Training files that are pushed, each as a config of its own: the judge's pairs and the data's are not mixed."""
+"""Training files that are pushed, each as its own config: the judge's pairs and the data's are not mixed."""
 
 _SIDECARS: Final = {
     "sft": "sft_provenance.parquet",
@@ -41,7 +41,7 @@ _SIDECARS: Final = {
     "dpo_natural": "provenance.parquet",
 }
 _LINEAGE: Final = ("lineage_source", "lineage_file", "lineage_rows", "lineage_part")
-_OF_PAIRS: Final = (
+_PAIR_FACTS: Final = (
     "pair_id",
     "dialogue_id",
     "source",
@@ -55,16 +55,16 @@ _OF_PAIRS: Final = (
     "issue",
     *_LINEAGE,
 )
-_BESIDE: Final[dict[str, tuple[str, ...]]] = {
+_ROW_FACTS: Final[dict[str, tuple[str, ...]]] = {
     "sft": ("dialogue_id", *_LINEAGE),
-    "dpo": _OF_PAIRS,
-    "dpo_natural": _OF_PAIRS,
+    "dpo": _PAIR_FACTS,
+    "dpo_natural": _PAIR_FACTS,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """One Parquet file, as it will be named in the repository."""
+    """A Parquet file of a push; `name` is its path in the repository."""
 
     config: Config
     split: Split
@@ -74,20 +74,20 @@ class PublishedFile:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return self.path.stat().st_size
 
 
 class Shards:
-    """The files of one split in the making, a new one begun where one has grown large; a context manager.
+    """Write the files of one split, a new one where one has reached its size; a context manager.
 
     Args:
-        folder: of the whole push; files go to `<config>/<split>-00000-of-00001.parquet` within.
-        config: names the folder within.
-        split: opens the files' names.
-        schema: of all files.
-        shard_bytes: a file that has grown to this is closed.
-        cleaner: what rows pass before they are written.
+        folder: folder of the push; files go to `<config>/<split>-00000-of-00001.parquet` within.
+        config: name of the folder within.
+        split: start of the files' names.
+        schema: schema of all files.
+        shard_bytes: size at which a file is closed.
+        cleaner: redacts rows and leaves rows out before they are written.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Shards:
         self.files: list[PublishedFile] = []
 
     def write(self, table: Any) -> None:
-        """Add rows, those that the cleaner lets out; a row group of their own."""
+        """Clean rows and write them as one row group."""
         table = self._cleaner.clean(self._config, table)
         if self._writer is None:
             self._open()
@@ -161,18 +161,18 @@ def write_exported(
     shard_bytes: int,
     cleaner: RowCleaner,
 ) -> list[PublishedFile]:
-    """Write the exported rows of a run, train and (where the run split) validation; `[]` without any row.
+    """Write the exported rows of a run, train and (if the run split) validation; return `[]` if there are no rows.
 
     Args:
         run: the run folder.
-        folder: of the push.
-        config: `sft`; `dpo` for pairs that the judge made and verified, `dpo_natural` for those the data held.
-        exported: the training files that the run wrote for TRL.
+        folder: folder of the push.
+        config: `sft`; `dpo` for pairs that the judge made and verified, `dpo_natural` for those of the data.
+        exported: names of the training files that the run wrote for TRL.
         shard_bytes, cleaner: see `Shards`.
 
     Raises:
-        UsageError: they were not written as Parquet.
-        CurateError: rows and sidecar do not fit together.
+        UsageError: the rows were not exported as Parquet.
+        CurateError: rows and sidecar do not match.
     """
     if config not in exported:
         return []
@@ -180,18 +180,18 @@ def write_exported(
     files = [file for *_, shards in sides for file in shards]
     if not any(row_count(file) for file in files):
         return []
-    form = _Form(config, files)
+    shared = _ConfigSchema(config, files)
     written: list[PublishedFile] = []
     for split, side, shards in sides:
-        with Shards(folder, config, split, form.schema, shard_bytes, cleaner) as made:
-            for table in _rows(side, config, shards, form):
-                made.write(table)
-        written += made.files
+        with Shards(folder, config, split, shared.schema, shard_bytes, cleaner) as output:
+            for table in _rows(side, config, shards, shared):
+                output.write(table)
+        written += output.files
     return written
 
 
 def has_split(run: Path) -> bool:
-    """True where the run divided what it exported into train and validation."""
+    """Return True if the run split its export into train and validation."""
     return len(_sides(run)) > 1
 
 
@@ -203,20 +203,20 @@ def _sides(run: Path) -> list[tuple[Split, Path]]:
 
 
 def _shards(side: Path, name: str) -> list[Path]:
-    """The Parquet files of a training file, in order."""
+    """Return the Parquet files of a training file, in order."""
     whole = side / f"{name}.parquet"
-    found = [whole] if whole.is_file() else sorted(side.glob(f"{name}-?????-of-?????.parquet"))
-    if not found:
+    paths = [whole] if whole.is_file() else sorted(side.glob(f"{name}-?????-of-?????.parquet"))
+    if not paths:
         raise UsageError(
             "the run has no Parquet export for TRL, which is what is pushed",
             got=f"no {whole}",
             fix="add `parquet` to export.formats, and run the recipe again: no model calls for what is there",
         )
-    return found
+    return paths
 
 
-class _Form:
-    """The one schema of a config's files, and how a batch is brought into it."""
+class _ConfigSchema:
+    """The schema that a config's files share; converts batches to it."""
 
     def __init__(self, config: Exported, files: Sequence[Path]) -> None:
         import pyarrow as pa
@@ -229,7 +229,7 @@ class _Form:
         self.columns: list[tuple[str, Any]] = []
         for name in dict.fromkeys(name for schema in schemas for name in schema.names):
             types = [schema.field(name).type for schema in schemas if name in schema.names]
-            # Plain structs where all files have them, else the type that holds every message.
+            # Plain structs if all files have them, else JSON, which holds every message.
             kind = next((kind for kind in types if is_json(kind)), types[0])
             self.columns.append((name, kind))
         special = {
@@ -238,11 +238,12 @@ class _Form:
             "probability": pa.float64(),
             "lineage_rows": pa.list_(pa.int64()),
         }
-        beside = [(name, special.get(name, pa.string())) for name in _BESIDE[config]]
-        self.beside = pa.schema(beside)
-        self.schema = pa.schema([*map(pa.field, *zip(*self.columns, strict=True)), *self.beside])
+        facts = [(name, special.get(name, pa.string())) for name in _ROW_FACTS[config]]
+        self.facts = pa.schema(facts)
+        self.schema = pa.schema([*map(pa.field, *zip(*self.columns, strict=True)), *self.facts])
 
-    def table(self, batch: Any, beside: pl.DataFrame) -> Any:
+    def table(self, batch: Any, facts: pl.DataFrame) -> Any:
+        """Return a batch and the facts of its rows as one Arrow table."""
         import pyarrow as pa
 
         columns = []
@@ -253,52 +254,54 @@ class _Form:
                 columns.append(as_json(batch[name].to_pylist(), kind))
             else:
                 columns.append(batch[name])
-        known = beside.to_arrow().cast(self.beside)
-        return pa.Table.from_arrays([*columns, *known.columns], schema=self.schema)
+        added = facts.to_arrow().cast(self.facts)
+        return pa.Table.from_arrays([*columns, *added.columns], schema=self.schema)
 
 
-def _rows(side: Path, config: Exported, shards: Sequence[Path], form: _Form) -> Iterator[Any]:
-    """Batches of one side in the config's form, each row with its line of the sidecar."""
+def _rows(
+    side: Path, config: Exported, shards: Sequence[Path], shared: _ConfigSchema
+) -> Iterator[Any]:
+    """Yield batches of one split in the config's schema, each row with its line of the sidecar."""
     import pyarrow.parquet as pq
 
-    told = side / _SIDECARS[config]
-    sidecar = pl.scan_parquet(told)
-    with readable(told):
+    sidecar_path = side / _SIDECARS[config]
+    sidecar = pl.scan_parquet(sidecar_path)
+    with readable(sidecar_path):
         start, row = _first_line(sidecar, config), 0
     for path in shards:
         with readable(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH):
                 batch.validate(full=True)  # else a damaged text would go out as it is
-                with readable(told):
-                    known = sidecar.slice(start + row, batch.num_rows).collect()
-                if not _tells_of(known, config, range(row, row + batch.num_rows)):
+                with readable(sidecar_path):
+                    lines = sidecar.slice(start + row, batch.num_rows).collect()
+                if not _matches(lines, config, range(row, row + batch.num_rows)):
                     raise CurateError(
-                        f"{told} does not tell of the rows of {path.name}",
-                        expected="one line a row, in the same order",
-                        fix="run the recipe again: the export is written anew, without model calls",
+                        f"{sidecar_path} does not match the rows of {path.name}",
+                        expected="one line per row, in the same order",
+                        fix="run the recipe again: the export is written again, without model calls",
                     )
-                yield form.table(batch, _beside(known, config))
+                yield shared.table(batch, _row_facts(lines, config))
                 row += batch.num_rows
 
 
 def _first_line(sidecar: pl.LazyFrame, name: str) -> int:
-    """Where the sidecar begins to tell of a file; its rows lie together, in order."""
+    """Return the first line of the sidecar about a file; its lines are consecutive and in order."""
     if "file" not in sidecar.collect_schema():
         return 0
     lines = sidecar.select("file").with_row_index("at").filter(pl.col("file") == name)
     return int(lines.select(pl.col("at").min()).collect().item() or 0)
 
 
-def _tells_of(known: pl.DataFrame, name: str, rows: range) -> bool:
-    is_of_file = "file" not in known.columns or set(known["file"]) <= {name}
-    return is_of_file and known["row"].to_list() == list(rows)
+def _matches(lines: pl.DataFrame, name: str, rows: range) -> bool:
+    is_of_file = "file" not in lines.columns or set(lines["file"]) <= {name}
+    return is_of_file and lines["row"].to_list() == list(rows)
 
 
-def _beside(known: pl.DataFrame, config: str) -> pl.DataFrame:
-    """What is said of rows, without places on this machine."""
-    local = [name for name in ("judge", "policy", "lineage_file") if name in known.columns]
-    return known.select(_BESIDE[config]).with_columns(
+def _row_facts(lines: pl.DataFrame, config: str) -> pl.DataFrame:
+    """Return identity and lineage of rows, with paths cut to their last part."""
+    local = [name for name in ("judge", "policy", "lineage_file") if name in lines.columns]
+    return lines.select(_ROW_FACTS[config]).with_columns(
         pl.col(name).map_elements(shortened, return_dtype=pl.String)
         for name in local
-        if name in _BESIDE[config]
+        if name in _ROW_FACTS[config]
     )

@@ -1,7 +1,7 @@
-"""A push from run folder to Hub: tables, funnel, pictures, scan, card, and then one commit.
+"""A push from a run folder to the Hub: tables, funnel, pictures, scan, card, and then one commit.
 
-All of it but the commit happens in `<run>/push/`, where the card and the tables can be looked at before
-anything is sent: `files/` is what goes out, `findings.jsonl` what the scan found.
+Everything but the commit happens in `<run>/push/`, where card and tables can be looked at before anything is sent:
+`files/` holds what is pushed, `findings.jsonl` the findings of the scan.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ _TRAINERS_COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What a user says about a push.
+    """Options of a push.
 
     Attributes:
-        public: everybody may see the repository.
-        licences: of the data, as the Hub names them; those of the recipe's sources by default.
-        languages: ISO 639 codes; what the dialogues say of themselves by default.
-        title: the run's name by default.
-        allow: kinds of findings that may go out: `email`, `phone`, `card`, `id`, `name`, `secret`, `secret:<rule>`.
-        redact: kinds that are replaced by their name in brackets, in the rows that have them.
-        leave_out: kinds whose rows do not go out.
-        names: look for names, too; also where `allow`, `redact` or `leave_out` holds `name`.
+        public: make a new repository public.
+        licences: the data's licences, as the Hub names them; by default those of the recipe's sources.
+        languages: ISO 639 codes; by default those in the dialogues' metadata.
+        title: title of the card; by default the run's name.
+        allow: kinds of findings that may be pushed: `email`, `phone`, `card`, `id`, `name`, `secret`, `secret:<rule>`.
+        redact: kinds to replace by their name in brackets, in the rows that have them.
+        leave_out: kinds whose rows are left out.
+        names: look for names; implied where `allow`, `redact` or `leave_out` holds `name`.
         phone_regions: countries whose telephone numbers are known without country code.
-        branch: main by default.
-        message: of the commit.
+        branch: the branch to push to; main by default.
+        message: the commit message.
         shard_bytes: size at which a new Parquet file is begun.
-        endpoint: of the Hub; what `HF_ENDPOINT` says by default.
+        endpoint: address of the Hub; by default the value of `HF_ENDPOINT`.
         report: push the run's report beside the rows, with the text of every dialogue in it.
     """
 
@@ -98,23 +98,23 @@ class PushOptions:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A push that is ready to be sent.
+    """A push that is ready to send.
 
     Attributes:
         run: the run folder.
         repo: owner/name.
-        options: as given.
-        manifest: of the run.
+        options: options of the push.
+        manifest: the run's manifest.
         card: the text of README.md.
         tables: the Parquet files.
         pages: the card's pictures, the recipe, and the report where it was asked for: path in the repository to the file.
-        funnel: where every row went.
+        funnel: counts of rows at each step.
         tally: counts of the judgments.
-        languages: of the card; may be empty.
-        licences: of the card.
-        findings: what the scan found in tables and card.
-        findings_file: all of it, masked, a JSON line each.
-        redacted: rows in which something was replaced, by kind.
+        languages: languages of the card; may be empty.
+        licences: licences of the card.
+        findings: findings of the scan in tables and card.
+        findings_file: all findings, masked, one JSON line each.
+        redacted: number of rows with a replacement, by kind.
     """
 
     run: Path
@@ -134,18 +134,18 @@ class Prepared:
 
     @property
     def files(self) -> dict[str, Path]:
-        """Everything that goes out: path in the repository to the file on disk."""
+        """All files of the push: path in the repository to the file on disk."""
         card = self.run / "push" / "files" / CARD
         return {CARD: card, **{table.name: table.path for table in self.tables}, **self.pages}
 
     @property
     def blocked_by(self) -> list[str]:
-        """Names of findings that are not allowed; a push stops on them."""
+        """Names of findings that are not allowed and stop the push."""
         return self.findings.not_allowed(self.options.allow)
 
 
 def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Prepared:
-    """Make what a push would send, and scan it. Touches no network.
+    """Write and scan what a push would send, without a network connection.
 
     Args:
         run: folder of a run that is done.
@@ -217,7 +217,7 @@ def _check_kinds(options: PushOptions) -> None:
     check_allowed((*options.allow, *options.redact, *options.leave_out))
     if options.report and (options.redact or options.leave_out):
         raise UsageError(
-            "the report holds every dialogue as it is: nothing is replaced in it or left out",
+            "the report holds every dialogue unchanged: nothing is redacted or left out in it",
             got="--report with --redact or --leave-out",
             expected="one or the other, or the kinds allowed by --allow",
         )
@@ -228,9 +228,9 @@ def _finished(run: Path) -> Manifest:
     manifest = read_manifest(run)
     if manifest.status not in ("done", "unscored"):
         raise UsageError(
-            "the run is not done, so its files are not of one piece",
+            "the run is not done, so its files are incomplete",
             got=f"status {manifest.status}",
-            fix="run its recipe to the end; it resumes where it stopped",
+            fix="run the recipe to the end; it resumes where it stopped",
         )
     return manifest
 
@@ -249,9 +249,9 @@ def _damage_named(folder: Path) -> Iterator[None]:
         FileNotFoundError,
     ) as error:
         raise CurateError(
-            "a file of the run is damaged or not there",
+            "a file of the run is damaged or missing",
             got=error,
-            fix="run the recipe again: the export is written anew, without model calls",
+            fix="run the recipe again: the export is written again, without model calls",
         ) from error
     except OSError as error:
         raise disk_error(folder, error) from error
@@ -262,7 +262,7 @@ def _scan_and_write_card(
 ) -> tuple[str, Findings]:
     """Scan tables and pages, write the card with what was found in them, and scan the card.
 
-    Names are looked for in rows and report alone: a `name:` of recipe or card is no person's.
+    Names are looked for in rows and report only: a `name:` in recipe or card is not a person's.
     """
     unnamed = detector.without_names()
     rows = {table.name: table.path for table in facts.files}
@@ -277,15 +277,15 @@ def _scan_and_write_card(
 
 
 def send(prepared: Prepared) -> Pushed:
-    """Send what was prepared, in one commit.
+    """Send a prepared push in one commit.
 
     Raises:
-        CurateError: the scan found what is not allowed, or the Hub refused; see `hub.push_files`.
+        CurateError: a finding of the scan is not allowed, or the Hub refused the push; see `push_files`.
     """
     if blocked := prepared.blocked_by:
         counts = prepared.findings.counts
         raise CurateError(
-            "nothing was pushed: the scan found what may not go out unseen",
+            "nothing was pushed: the scan has findings that are not allowed",
             got=", ".join(f"{counts[name]} {name}" for name in blocked),
             expected="none, or each kind allowed by name",
             fix=f"look at {prepared.findings_file}, then --redact or --leave-out the rows, or give "
@@ -352,23 +352,23 @@ def _trainers_columns(tables: list[PublishedFile]) -> Mapping[str, list[str]]:
     columns: dict[str, list[str]] = {}
     for table in tables:
         if table.config in _TRAINERS_COLUMNS and table.config not in columns:
-            there: Any = pq.read_schema(table.path).names
+            present: Any = pq.read_schema(table.path).names
             names = _TRAINERS_COLUMNS[table.config]
-            columns[table.config] = [name for name in names if name in there]
+            columns[table.config] = [name for name in names if name in present]
     return columns
 
 
 def _languages(run: Path) -> tuple[str, ...]:
-    """What the dialogues' own metadata say, where they say it as codes."""
+    """Return the languages in the dialogues' metadata, those that are codes."""
     with readable(run / INDEX):
         if "language" not in pl.read_parquet_schema(run / INDEX):
             return ()
-    found = read_index(run, "language").to_series().unique().drop_nulls()
-    said = {str(value).lower().replace("_", "-").partition("-")[0] for value in found}
-    return tuple(sorted(filter(is_language, said)))
+    values = read_index(run, "language").to_series().unique().drop_nulls()
+    codes = {str(value).lower().replace("_", "-").partition("-")[0] for value in values}
+    return tuple(sorted(filter(is_language, codes)))
 
 
 def describe(prepared: Prepared) -> list[tuple[str, int, int | None]]:
-    """What goes out: path in the repository, bytes, and rows of a table."""
+    """Return path in the repository, bytes, and rows of a table, for each file of the push."""
     rows = {table.name: table.rows for table in prepared.tables}
     return [(name, path.stat().st_size, rows.get(name)) for name, path in prepared.files.items()]

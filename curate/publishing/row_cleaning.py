@@ -1,6 +1,6 @@
-"""Findings of the scan in single rows: taken out of the row, or the row out of the push.
+"""Redaction of findings in single rows, and rows that are left out of a push because of their findings.
 
-What is left is scanned as all that goes out is, so that what could not be taken out still stops the push.
+Cleaned rows are scanned like everything that is pushed, so a finding that could not be replaced still stops the push.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from curate.publishing.scan import Detector, is_among, label
 
 @dataclass(slots=True)
 class RowCleaner:
-    """Cleans batches of rows, and counts.
+    """Clean batches of rows, and count.
 
     Attributes:
-        detector: what finds.
-        redact: names of findings (`email`, `name`, `secret`, `secret:<rule>`) that are replaced by their kind in brackets.
-        leave_out: names of findings whose rows do not go out.
-        redacted: rows that something was replaced in, by name.
-        left_out: rows that do not go out by config, each by the first of its findings.
+        detector: finds secrets and personal data.
+        redact: names of findings (`email`, `name`, `secret`, `secret:<rule>`) to replace by their kind in brackets.
+        leave_out: names of findings whose rows are left out.
+        redacted: number of rows with a replacement, by name.
+        left_out: number of rows left out, by config, each under the first of its findings.
     """
 
     detector: Detector
@@ -36,7 +36,7 @@ class RowCleaner:
     left_out: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def clean(self, config: str, table: Any) -> Any:
-        """The rows of an Arrow table that go out, as they do."""
+        """Return the rows of an Arrow table that are pushed, redacted."""
         import pyarrow as pa
 
         if not self.redact and not self.leave_out:

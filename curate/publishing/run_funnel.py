@@ -1,7 +1,6 @@
-"""Where every row, dialogue and pair of a run went, as sums that must add up.
+"""Counts of the rows, dialogues and pairs of a run at each step, as sums that must add up.
 
-A card whose figures do not add up hides something. Each step here is a whole and its parts, told apart by
-reason; what does not add up is an error, not a card.
+Each step is a whole and its parts by reason. A step that does not add up is an error, so no card hides rows.
 """
 
 from __future__ import annotations
@@ -22,10 +21,13 @@ from curate.storage.line_files import read_records
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """A whole and the parts it went to. Parts that nothing went to are left out.
+    """A whole and its parts; parts of 0 are left out.
 
     Attributes:
-        note: what the sum does not say.
+        name: name of the step.
+        whole: number of rows, dialogues or pairs that enter it.
+        parts: number in each part.
+        note: words after the sum.
     """
 
     name: str
@@ -35,13 +37,13 @@ class FunnelStep:
 
     @property
     def sum(self) -> str:
-        """The parts as a sum in words, and the note."""
+        """The parts as a sum, and the note."""
         parts = " + ".join(f"{number:,} {name}" for name, number in self.parts.items())
         return f"{parts}; {self.note}" if self.note else parts
 
     @property
     def adds_up(self) -> bool:
-        """True when the parts are the whole."""
+        """True if the parts add up to the whole."""
         return self.whole == sum(self.parts.values())
 
 
@@ -52,17 +54,17 @@ def make_funnel(
     files: Iterable[PublishedFile],
     left_out: Mapping[str, Counter[str]] = MappingProxyType({}),
 ) -> list[FunnelStep]:
-    """The steps of a run, from its source to what is pushed.
+    """Return the steps of a run, from its sources to the pushed rows.
 
     Args:
         run: the run folder.
-        manifest: its manifest.
-        tally: what the table of judgments counted.
-        files: what is pushed.
-        left_out: rows that were left out of the push by config and kind of finding.
+        manifest: the run's manifest.
+        tally: counts of the judgments.
+        files: the pushed tables.
+        left_out: rows left out of the push, by config and kind of finding.
 
     Raises:
-        CurateError: a step does not add up: the folder's files are of different runs.
+        CurateError: a step does not add up, so the folder holds files of different runs.
     """
     pushed: Counter[tuple[str, str]] = Counter()
     for file in files:
@@ -123,7 +125,7 @@ def make_funnel(
 
 
 def _all_reasons(tally: DialogueCounts) -> str:
-    """Says that the sum has each dialogue under its first reason, and how many have each reason at all."""
+    """Return a note: the sum counts each dialogue under its first reason; and the counts under all reasons."""
     if not tally.reasons:
         return ""
     counts = ", ".join(f"{name} {number:,}" for name, number in sorted(tally.reasons.items()))
@@ -137,7 +139,7 @@ def _pair_steps(
     pushed: Counter[tuple[str, str]],
     left_out: Mapping[str, Counter[str]],
 ) -> list[FunnelStep]:
-    made, held = _dropped(run)
+    from_forks, from_data = _dropped(run)
     carried = {
         f"{config}, {split}": pushed[config, split]
         for config in ("dpo", "dpo_natural")
@@ -158,19 +160,21 @@ def _pair_steps(
         steps.append(
             _step(
                 "candidates of forks",
-                manifest.pairs + made.total(),
+                manifest.pairs + from_forks.total(),
                 {"pairs": manifest.pairs},
-                _prefixed("dropped", made),
+                _prefixed("dropped", from_forks),
             )
         )
     steps += [
         _step(
             "candidates in the data",
-            manifest.natural_pairs + held.total(),
+            manifest.natural_pairs + from_data.total(),
             {"natural pairs": manifest.natural_pairs},
-            _prefixed("dropped", held),
+            _prefixed("dropped", from_data),
         ),
-        _step("dropped pairs", manifest.dropped, {"of both": made.total() + held.total()}),
+        _step(
+            "dropped pairs", manifest.dropped, {"of both": from_forks.total() + from_data.total()}
+        ),
     ]
     if any({"dpo", "dpo_natural"} & counts.keys() for counts in exports):
         whole = manifest.pairs + manifest.natural_pairs
@@ -181,13 +185,13 @@ def _pair_steps(
 
 
 def _dropped(run: Path) -> tuple[Counter[str], Counter[str]]:
-    """Dropped pairs by reason: those made in forks, and those of the data."""
-    made: Counter[str] = Counter()
-    held: Counter[str] = Counter()
+    """Return dropped pairs by reason: those made in forks, and those of the data."""
+    from_forks: Counter[str] = Counter()
+    from_data: Counter[str] = Counter()
     path = run / "pairs" / "dropped_pairs.jsonl"
     for pair in read_records(path, PreferencePair.model_validate_json) if path.is_file() else ():
-        (made if pair.basis == "judge" else held)[str(pair.drop_reason)] += 1
-    return made, held
+        (from_forks if pair.basis == "judge" else from_data)[str(pair.drop_reason)] += 1
+    return from_forks, from_data
 
 
 def _is_trainers(name: str) -> bool:
@@ -195,29 +199,29 @@ def _is_trainers(name: str) -> bool:
 
 
 def _not_carried(exports: list[dict[str, int]], *files: str) -> dict[str, int]:
-    """Rows the trainer's format cannot carry, by reason."""
-    found: Counter[str] = Counter()
+    """Return the rows that the trainer's format cannot hold, by reason."""
+    total: Counter[str] = Counter()
     for counts in exports:
         for name, reasons in refusals(counts).items():
             if name in files:
-                found.update(reasons)
-    return _prefixed("not carried", found)
+                total.update(reasons)
+    return _prefixed("not carried", total)
 
 
 def _left_out(left_out: Mapping[str, Counter[str]], *configs: str) -> dict[str, int]:
-    found = sum((left_out.get(config, Counter()) for config in configs), Counter[str]())
-    return _prefixed("left out of the push", found)
+    total = sum((left_out.get(config, Counter()) for config in configs), Counter[str]())
+    return _prefixed("left out of the push", total)
 
 
 def _reasons(manifest: Manifest) -> Counter[str]:
-    found: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for source in manifest.sources:
-        found.update(source.get("reasons", {}))
-    return found
+        total.update(source.get("reasons", {}))
+    return total
 
 
-def _prefixed(what: str, reasons: Mapping[str, int]) -> dict[str, int]:
-    return {f"{what}: {name}": number for name, number in sorted(reasons.items())}
+def _prefixed(prefix: str, reasons: Mapping[str, int]) -> dict[str, int]:
+    return {f"{prefix}: {name}": number for name, number in sorted(reasons.items())}
 
 
 def _step(name: str, whole: int, *parts: Mapping[str, int]) -> FunnelStep:

@@ -1,11 +1,11 @@
 """Secrets and personal data in what is about to be pushed.
 
-Secrets are found by Kingfisher's rules (each knows the form of one provider's keys) and a few of our own
-beside them in `secrets.yml`. No detector of plain entropy: chat prose drowns it (docs/publishing.md has the
-figures). Personal data is found as redaction finds it (`curate.engines.personal_data`). Every text of a row is read, keys of JSON with it, since `password: …` is known by
-its key.
+Secrets are found by Kingfisher's rules (each knows the form of one provider's keys) and a few rules of curate in
+`secrets.yml`. There is no entropy detector: it has too many false alarms in chat text (docs/publishing.md has the
+figures). Personal data is found as redaction finds it (`curate.engines.personal_data`). Every text of a row is read
+together with its JSON key, since `password: …` is known by its key.
 
-Nothing that was found is ever kept whole: an example is masked the moment it is found.
+No finding is kept in full: an example is masked as soon as it is found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -36,7 +36,7 @@ KINDS: tuple[Kind, ...] = ("secret", *_PERSONAL, "name")
 _EXAMPLES = 5  # masked examples kept of each rule
 _BATCH = 1_000  # rows of a Parquet file held at once
 
-# RFC 2606 and RFC 6761: names that belong to nobody, so an address there is nobody's.
+# RFC 2606 and RFC 6761: reserved domains, so an address there is nobody's.
 _NOBODY = re.compile(r"(?:@|\.)example\.(?:com|net|org|edu)$|\.(?:example|invalid|test|localhost)$")
 
 
@@ -48,7 +48,7 @@ _THINGS_KEYS = frozenset(("arguments", "parameters", "failure_code"))
 
 
 class Match(NamedTuple):
-    """One thing in a text. `rule` says more about a secret: which provider's it is."""
+    """A finding in a text; `rule` names the provider of a secret."""
 
     kind: Kind
     rule: str
@@ -56,18 +56,18 @@ class Match(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What options call it: `email`, or `secret:<rule>`."""
+        """The name in options: `email`, or `secret:<rule>`."""
         return f"secret:{self.rule}" if self.kind == "secret" else self.kind
 
 
 def is_among(name: str, names: Collection[str]) -> bool:
-    """Whether names of findings hold one; `secret` is every rule's."""
+    """Return True if the names of findings include this one; `secret` includes every rule's."""
     return name in names or name.partition(":")[0] in names
 
 
 @dataclass(frozen=True, slots=True)
 class ScanFinding:
-    """One thing in one row. `row` counts from 0 in its file; `masked` is all that is kept of the text."""
+    """A finding in a row. `row` counts from 0 in its file; `masked` is all that is kept of the text."""
 
     kind: Kind
     rule: str
@@ -78,13 +78,13 @@ class ScanFinding:
 
     @property
     def name(self) -> str:
-        """What `allow` calls it: `email`, or `secret:<rule>`."""
+        """The name in options: `email`, or `secret:<rule>`."""
         return f"secret:{self.rule}" if self.kind == "secret" else self.kind
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a scan found: counts and a few examples by name; the whole list is in a file."""
+    """Findings of a scan: counts and a few examples by name; the complete list is in a file."""
 
     texts: int = 0
     rows: int = 0
@@ -93,11 +93,11 @@ class Findings:
     examples: dict[str, list[ScanFinding]] = field(default_factory=dict)
 
     def not_allowed(self, allow: Collection[str]) -> list[str]:
-        """Names of what was found and is not allowed; `secret` allows every rule's."""
+        """Return the names of findings that are not allowed; `secret` allows every rule's."""
         return sorted(name for name in self.counts if not is_among(name, allow))
 
     def merge(self, other: Findings) -> None:
-        """Take in what was found elsewhere."""
+        """Add the findings of another scan."""
         self.texts, self.rows = self.texts + other.texts, self.rows + other.rows
         self.counts += other.counts
         self.rows_by_name += other.rows_by_name
@@ -105,16 +105,16 @@ class Findings:
             shown = self.examples.setdefault(name, [])
             shown += examples[: _EXAMPLES - len(shown)]
 
-    def add(self, found: ScanFinding) -> None:
+    def add(self, finding: ScanFinding) -> None:
         """Count a finding."""
-        self.counts[found.name] += 1
-        shown = self.examples.setdefault(found.name, [])
+        self.counts[finding.name] += 1
+        shown = self.examples.setdefault(finding.name, [])
         if len(shown) < _EXAMPLES:
-            shown.append(found)
+            shown.append(finding)
 
 
 def check_allowed(allow: Iterable[str]) -> None:
-    """Raises UsageError for a name that no finding can have."""
+    """Raise UsageError for a name that no finding can have."""
     for name in allow:
         kind, _, rule = name.partition(":")
         if kind not in KINDS or (rule and kind != "secret"):
@@ -126,7 +126,7 @@ def check_allowed(allow: Iterable[str]) -> None:
 
 
 class Detector:
-    """Finds secrets and personal data in texts.
+    """Find secrets and personal data in texts.
 
     Args:
         regions: countries (ISO 3166 alpha-2) whose telephone numbers are known without their country code.
@@ -157,7 +157,7 @@ class Detector:
         return Detector(self._regions)
 
     def find(self, text: str, names: Collection[str] = ()) -> Iterator[Match]:
-        """Everything in a text, repetitions too; `names` are the words that are names in its row."""
+        """Yield all findings in a text, repeated ones too; `names` are the words that are names in its row."""
         # A lone surrogate cannot be encoded; it is no part of a secret.
         for secret in self._secrets.scan(text.encode("utf-8", "replace")):
             if secret.visible:
@@ -168,14 +168,14 @@ class Detector:
                 yield Match(kind, kind, part)
 
     def names_in_row(self, row: Mapping[str, Any]) -> set[str]:
-        """Words that a text of the row marks as names; none where names are not looked for."""
+        """Return the words that a text of the row marks as names; none where names are not looked for."""
         if "name" not in self._kinds:
             return set()
         # JSON only as it is read: a `"name": "Search"` in it may be a tool's.
         return {word for text in texts(row, raw_json=False) for word in marked_words(text)}
 
     def find_in_row(self, row: Mapping[str, Any]) -> tuple[int, list[Match]]:
-        """How many texts a row has, and what is in them, each thing once."""
+        """Return the number of texts in a row, and the findings in them, each once."""
         matches: dict[Match, None] = {}
         number, names = 0, self.names_in_row(row)
         for text in texts(row):
@@ -186,8 +186,8 @@ class Detector:
 
 @cache
 def _secret_scanner() -> Any:
-    """Compiling some five hundred rules takes a second (ten the first time on a machine: they are kept in the
-    user's cache), so it is done once a process."""
+    """Return the scanner, compiled once a process: some five hundred rules take a second (ten the first time on a
+    machine; they are kept in the user's cache)."""
     try:
         import kingfisher_sdk
     except ImportError:
@@ -197,15 +197,15 @@ def _secret_scanner() -> Any:
 
 
 def texts(value: Any, key: str = "", *, raw_json: bool = True) -> Iterator[str]:
-    """All texts within a value, each behind its key; JSON within a text is looked into too.
+    """Yield all texts within a value, each after its key; JSON within a text is read too.
 
-    What redaction would take out of a request stands in one of them. A key that no text stands behind is a
-    text where it may be more than a name.
+    They include all that redaction would replace in a request. A key without a text is a text itself if it may hold
+    personal data.
 
     Args:
         value: a row, or a part of one.
-        key: what stands before a text.
-        raw_json: give JSON as it is written, too, besides the texts in it.
+        key: the word before a text.
+        raw_json: yield JSON as it is written, too, besides the texts in it.
     """
     if isinstance(value, str):
         inner = _read_json(value)
@@ -248,9 +248,9 @@ def scan_files(
 
     Args:
         files: path in the repository to the file on disk.
-        detector: what finds.
-        out: gets a JSON line a finding, masked.
-        row_ids: columns that identify a row, the first that a row has counts.
+        detector: finds secrets and personal data.
+        out: a JSON line is written to it for each finding, masked.
+        row_ids: columns that identify a row; the first that a row has is used.
     """
     findings = Findings()
     for name, path in files.items():
@@ -262,16 +262,16 @@ def scan_files(
             row_id = next((str(row[key]) for key in row_ids if row.get(key)), "")
             names = set()
             for kind, rule, text in matches:
-                found = ScanFinding(kind, rule, name, at, row_id, mask(kind, text))
-                findings.add(found)
-                names.add(found.name)
-                out.write(orjson.dumps({"name": found.name, **_said(found)}) + b"\n")
+                finding = ScanFinding(kind, rule, name, at, row_id, mask(kind, text))
+                findings.add(finding)
+                names.add(finding.name)
+                out.write(orjson.dumps({"name": finding.name, **asdict(finding)}) + b"\n")
             findings.rows_by_name.update(names)
     return findings
 
 
 def mask(kind: Kind, text: str) -> str:
-    """What may be shown of a finding: enough to find it again in its row, too little to use it."""
+    """Return what may be shown of a finding: enough to find it again in its row, too little to use it."""
     flat = " ".join(text.split())
     if kind == "email":
         name, _, domain = plain_address(flat).partition("@")
@@ -281,11 +281,6 @@ def mask(kind: Kind, text: str) -> str:
     if kind in ("phone", "card", "id"):
         return re.sub(r"\d", "•", flat[:-2]) + flat[-2:]
     return f"{flat[:4]}… ({plural(len(text), 'character')})"
-
-
-def _said(found: ScanFinding) -> dict[str, object]:
-    names = ("kind", "rule", "file", "row", "row_id", "masked")
-    return {name: getattr(found, name) for name in names}
 
 
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:

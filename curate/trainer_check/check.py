@@ -1,4 +1,4 @@
-"""Checking files for a trainer: what is found row by row, what its own code makes of them, and the report of both."""
+"""Checks of files for a trainer: row by row, by a replay through the trainer's own code, and the report of both."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def check_path(
     through: Through = "auto",
     python: str | None = None,
 ) -> CheckReport:
-    """Say what a trainer would do with the rows of a file or of a folder's files.
+    """Report what a trainer would do with the rows of a file or of a folder's files.
 
     Args:
-        path: JSON Lines, a JSON list or Parquet, or a folder of such files. Prompts of a folder's `validation` folder
-            are looked for in its files.
-        trainer: whose facts apply; `unsloth` reads as `trl`.
-        stage: one of `STAGES`; None takes each file's columns for it.
+        path: a JSON Lines, JSON list or Parquet file, or a folder of such files. Prompts in a `validation` folder within
+            are compared with those of the files.
+        trainer: the trainer whose facts apply; `unsloth` reads as `trl`.
+        stage: one of `STAGES`; None for the stage that fits each file's columns.
         tokenizer: a folder, a `tokenizer.json` or a Hub id; without it nothing is rendered, counted or replayed.
-        max_length: the trainer's limit in tokens; None is its default.
-        through: `installed` insists on running the trainer's own loader, `restated` leaves it out, `auto` does
-            where it is installed and a tokenizer is given.
-        python: an interpreter that has the trainer, where this one does not.
+        max_length: the trainer's limit in tokens; None for its default.
+        through: `installed` requires the trainer's own loader to run, `restated` never runs it, `auto` runs it if it is
+            installed and there is a tokenizer.
+        python: an interpreter that has the trainer, if this one does not.
 
     Raises:
-        UsageError: the tokenizer or the trainer is not there.
+        UsageError: the tokenizer or the trainer is missing.
         SourceError: there is nothing to read.
     """
     facts = TRAINERS[trainer].facts
@@ -78,34 +78,34 @@ def check_path(
 def _interpreter(
     trainer: str, facts: TrainerFacts, tokenizer: str | None, through: Through, python: str | None
 ) -> str | None:
-    """Return the Python that runs the trainer's own loader; None where it is not run."""
+    """Return the Python that runs the trainer's own loader; None if it is not run."""
     if through == "restated":
         return None
     if python is None and through == "auto" and tokenizer is None:
         return None
-    found = python or (facts.package and replay.here(facts.package))
+    interpreter = python or (facts.package and replay.here(facts.package))
     if python is None and through == "auto":
-        return found or None
+        return interpreter or None
     if facts.package is None:
         raise UsageError(
             f"{trainer} has no loader that could be run",
             expected=", ".join(t for t in TRAINERS if TRAINERS[t].facts.package is not None),
             fix="leave --through and --python out",
         )
-    if found is None:
+    if interpreter is None:
         raise UsageError(
             f"the package '{facts.package}' is not installed",
             fix=f"give --python, an interpreter that has {facts.package}, or leave --through out",
         )
     if tokenizer is None:
         raise UsageError("the trainer's own loader needs a tokenizer", fix="give --tokenizer")
-    return found
+    return interpreter
 
 
 def _described(
     folder: Path, files: tuple[CheckedFile, ...], skipped: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[CheckedFile, ...], tuple[tuple[str, str], ...]]:
-    """Those files of a folder that its `dataset_info.json` names; all where there is none."""
+    """Return the files of a folder that its `dataset_info.json` names; all files if there is none."""
     named = described_files(folder)
     if named is None:
         return files, skipped
@@ -118,7 +118,7 @@ def _described(
 def _validation_prompts(
     path: Path, trainer: Trainer, facts: TrainerFacts, stage: str | None
 ) -> frozenset[bytes]:
-    """Digests of the prompts in a folder's `validation` folder, where it has one with rows."""
+    """Return digests of the prompts in a folder's `validation` folder, if it has one with rows."""
     folder = path / "validation"
     if not folder.is_dir() or not any(file.stat().st_size for file in folder.glob("*.*")):
         return frozenset()
@@ -134,7 +134,7 @@ def _digest(example: Example) -> bytes:
 
 
 class _FileCheck:
-    """One file being checked."""
+    """The check of one file."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class _FileCheck:
         self.of_rows: dict[int, list[Problem]] = {}
 
     def examples(self) -> Iterator[tuple[int, Row | None, Example | None, Problems]]:
-        """Each row with what it holds; None where it holds no example, and then why is among its problems."""
+        """Yield number, row, example and problems of each row; if there is no example, a problem says why."""
         for at, row in enumerate(self.file.rows()):
             problems = Problems(self.facts, self.layout)
             if isinstance(row, Problem):
@@ -191,7 +191,7 @@ class _FileCheck:
     # -- stated
 
     def state(self, held_out: frozenset[bytes]) -> None:
-        """Find what can be said without the trainer."""
+        """Find the problems that show without running the trainer."""
         has_system = "system" in self.columns and self.info is None
         labelled = self.stage == "kto" and (
             self.layout is None or "rejected" not in self.layout.sides
@@ -234,7 +234,7 @@ class _FileCheck:
             self.report.lengths.needed.append(needed)
 
     def _state_file(self, *, has_row: bool) -> None:
-        """Find what concerns the file as a whole; without a row that can be read its columns are not known."""
+        """Find the problems of the file as a whole; without a readable row its columns are not known."""
         problems = Problems(self.facts)
         suffix = self.file.path.suffix.lower()
         if suffix not in self.trainer.suffixes:
@@ -256,10 +256,12 @@ class _FileCheck:
     # -- replayed
 
     def job(self, texts: Path) -> dict[str, Any]:
-        """What the runner is asked."""
+        """Return the job for the runner."""
         lost = {
             effect: [
-                row for row, found in self.of_rows.items() if any(p.effect == effect for p in found)
+                row
+                for row, problems in self.of_rows.items()
+                if any(problem.effect == effect for problem in problems)
             ]
             for effect in ("stops", "dropped")
         }
@@ -274,34 +276,34 @@ class _FileCheck:
         }
 
     def take(self, answer: dict[str, Any], texts: Path) -> None:
-        """Hold what was stated against the runner's answer."""
-        told = replay.read_answer(answer, texts)
-        self.report.replay = told
-        self.of_file, self.of_rows = replay.settle(told, self.of_file, self.of_rows)
-        if told.marks_answers is not None:
+        """Compare the stated problems with the runner's answer."""
+        outcome = replay.read_answer(answer, texts)
+        self.report.replay = outcome
+        self.of_file, self.of_rows = replay.settle(outcome, self.of_file, self.of_rows)
+        if outcome.marks_answers is not None:
             self.of_file = [
-                _trains_on_all(self.tokenizer, told.marks_answers)
+                _trains_on_all(self.tokenizer, outcome.marks_answers)
                 if problem.code.startswith("trains_on_all")
                 else problem
                 for problem in self.of_file
             ]
-        if told.error is not None or self.tokenizer is None:
+        if outcome.error is not None or self.tokenizer is None:
             return
-        if self.report.lengths is not None and told.rows_kept == told.rows_in:
-            self.report.lengths.needed = list(told.lengths.values())
+        if self.report.lengths is not None and outcome.rows_kept == outcome.rows_in:
+            self.report.lengths.needed = list(outcome.lengths.values())
             self.report.lengths.exact = True
-        for (at, _, example, _), made in zip(
+        for (at, _, example, _), prepared in zip(
             self.examples(), replay.read_texts(texts), strict=False
         ):
-            found = self.of_rows.get(at, [])
-            if example is None or made is None or any(p.effect != "noted" for p in found):
+            problems = self.of_rows.get(at, [])
+            if example is None or prepared is None or any(p.effect != "noted" for p in problems):
                 continue
-            changed = replay.compare_texts(example, made, self.tokenizer, self.facts)
+            changed = replay.compare_texts(example, prepared, self.tokenizer, self.facts)
             if changed:
-                self.of_rows[at] = [*found, *changed]
+                self.of_rows[at] = [*problems, *changed]
 
     def reported(self) -> FileReport:
-        """The report, with all that was found."""
+        """Return the report with all problems added."""
         report = self.report
         report.add(None, self.of_file)
         for at, problems in sorted(self.of_rows.items()):
@@ -313,23 +315,23 @@ class _FileCheck:
 def _replay(checks: list[_FileCheck], package: str, python: str, tokenizer: str) -> None:
     """Run the trainer's own loader on all files that have rows, in one process."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = [
+        checked = [
             (check, Path(folder) / f"{at}.jsonl")
             for at, check in enumerate(checks)
             if check.report.rows
         ]
-        jobs = [check.job(texts) for check, texts in asked]
+        jobs = [check.job(texts) for check, texts in checked]
         answers = replay.ask(package, python, tokenizer, jobs) if jobs else []
-        for (check, texts), answer in zip(asked, answers, strict=True):
+        for (check, texts), answer in zip(checked, answers, strict=True):
             check.take(answer, texts)
 
 
 def _trains_on_all(tokenizer: ChatTokenizer | None, marks_answers: bool | None) -> Problem:
-    """Tell what becomes of the user's words in a dialogue, and whether the chat template lets them be left out.
+    """Return a problem: the user's words are trained on; and whether the chat template allows to leave them out.
 
     Args:
-        tokenizer: with the chat template, if one was given.
-        marks_answers: what the trainer says of the template; None where it was not asked.
+        tokenizer: tokenizer with the chat template; None if there is none.
+        marks_answers: the trainer's answer about the template; None if the trainer was not run.
     """
     does = "train on every token, the user's too"
     has_marks = tokenizer is not None and "generation %}" in tokenizer.template.replace(

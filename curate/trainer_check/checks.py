@@ -1,7 +1,6 @@
-"""What is wrong with a row by itself: checks that are the same for every trainer, by the facts of each.
+"""Checks of a single row, the same for every trainer, by the facts of each.
 
-Nothing is rendered here and no trainer is run. What becomes of a row with a defect differs by trainer, and is a fact
-of its module in `export`.
+Nothing is rendered here and no trainer is run. What a trainer does with a defect is a fact of its module in `export`.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import orjson
 
 from curate.export.trainer_facts import CHAT_ROLES, USUAL, Layout, Order, StageFacts
 from curate.trainer_check.data_files import shown
-from curate.trainer_check.examples import ANSWERS, ChatMessage, Example, said
+from curate.trainer_check.examples import ANSWERS, ChatMessage, Example, comparable
 from curate.trainer_check.findings import Problem
 from curate.wording import plural
 
 
 class Problems(list[Problem]):
-    """The problems of one row, each with what becomes of it by the facts of a stage."""
+    """Problems of one row, each with the effect that the facts of a stage give it."""
 
     def __init__(self, facts: StageFacts, layout: Layout | None = None) -> None:
         super().__init__()
@@ -27,7 +26,7 @@ class Problems(list[Problem]):
         self._side_fates = [facts.side_fates, *self._fates]
 
     def note(self, code: str, detail: str = "", *, in_side: bool = False) -> None:
-        """Add a problem, unless it is none for this trainer."""
+        """Add a problem, unless this trainer has no problem with it."""
         for fates in self._side_fates if in_side else self._fates:
             if code in fates:
                 if (fate := fates[code]) is not None:
@@ -36,20 +35,20 @@ class Problems(list[Problem]):
 
     @property
     def stops(self) -> bool:
-        """Whether a problem among these ends the run."""
+        """True if one of the problems ends the training run."""
         return any(problem.effect == "stops" for problem in self)
 
 
 def check_example(
     example: Example, facts: StageFacts, problems: Problems, *, labelled: bool
 ) -> None:
-    """Add what is wrong with a row.
+    """Add the problems of a row.
 
     Args:
-        example: what the row holds.
-        facts: of the stage.
-        problems: of this row.
-        labelled: whether the row is to have a label.
+        example: content of the row.
+        facts: facts of the stage.
+        problems: problems of this row, which are added to.
+        labelled: True if the row needs a label.
     """
     for name, messages in example.lists.items():
         _check_messages(messages, name, facts, problems, in_side=name in example.sides)
@@ -75,7 +74,7 @@ def check_example(
         _check_side(side, name, problems)
     if example.differs:
         problems.note("prefix_differs")
-    sides = [side if isinstance(side, str) else said(side) for side in example.sides.values()]
+    sides = [side if isinstance(side, str) else comparable(side) for side in example.sides.values()]
     if len(sides) == 2 and sides[0] == sides[1]:
         problems.note("identical_sides")
 
@@ -89,7 +88,7 @@ def _check_dialogue(example: Example, facts: StageFacts, problems: Problems) -> 
         problems.note("no_assistant")
     if last not in ANSWERS and (answers or facts.order is not None):
         problems.note("ends_open", f"it ends with '{last}'")
-    if any(says_nothing(answer) for answer in answers):
+    if any(is_empty(answer) for answer in answers):
         problems.note("empty_side", "messages")
     if any(_is_untrimmed(answer) for answer in answers):
         problems.note("untrimmed", "messages")
@@ -104,21 +103,21 @@ def _check_side(side: list[ChatMessage] | str, name: str, problems: Problems) ->
         problems.note("several_messages", f"{name}: {plural(len(side), 'message')}")
     if side[-1]["role"] not in ANSWERS:
         problems.note("side_not_assistant", f"{name}: a message of '{side[-1]['role']}'")
-    if says_nothing(side[-1]):
+    if is_empty(side[-1]):
         problems.note("empty_side", name)
     if any(_is_untrimmed(message) for message in side):
         problems.note("untrimmed", name)
 
 
 def _check_order(messages: Sequence[ChatMessage], order: Order | None, problems: Problems) -> None:
-    """Check that questions and answers take turns, after a system message."""
+    """Check that questions and answers alternate, after a system message."""
     if order is None:
         return
     turns: list[str] = []
     for at, message in enumerate(messages):
         role = message["role"]
         if role not in CHAT_ROLES and role != "call":
-            return  # found as such
+            return  # an unknown role is a problem of its own
         if role == "system" and at == 0:
             continue
         turn = "assistant" if role == "call" else role
@@ -205,13 +204,13 @@ def _check_tools(example: Example, facts: StageFacts, problems: Problems) -> Non
 
 
 def tools_of(example: Example) -> list[Any] | None:
-    """A row's tool definitions as a chat template is given them."""
+    """Return a row's tool definitions as a chat template gets them."""
     tools = _json(example.tools) if isinstance(example.tools, str) else example.tools
     return tools if isinstance(tools, list) and tools else None
 
 
-def says_nothing(message: ChatMessage) -> bool:
-    """Tell whether a message has neither text nor a tool call."""
+def is_empty(message: ChatMessage) -> bool:
+    """Return True if a message has neither text nor a tool call."""
     content = message.get("content")
     text = content.strip() if isinstance(content, str) else content
     return not text and not message.get("tool_calls")
@@ -223,7 +222,7 @@ def _is_untrimmed(message: ChatMessage) -> bool:
 
 
 def _json(text: str) -> Any:
-    """The value of a JSON text; None where it is none."""
+    """Return the value of a JSON text; None if it is not JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -231,8 +230,8 @@ def _json(text: str) -> Any:
 
 
 def _is_call_text(content: str) -> bool:
-    """Tell whether a message that is a call is JSON with name and arguments; thinking or a marked call's text aside."""
-    # Not by an expression: one would look for its end from each of many beginnings.
+    """Return True if a call's message is JSON with name and arguments, without thinking and text around a marked call."""
+    # Not a regular expression: that would search for an end from each of many beginnings.
     call, is_marked, _ = content.partition("<tool_call>")[2].partition("</tool_call>")
     before, _, thought = content.partition("<think>")
     _, is_closed, after = thought.partition("</think>")
@@ -243,14 +242,14 @@ def _is_call_text(content: str) -> bool:
 
 
 def check_users(row: Mapping[str, Any], problems: Problems) -> None:
-    """Check whether a user's message anywhere in a row has no text; every trainer takes it as it stands.
+    """Check that every user message in a row has text; every trainer reads an empty one unchanged.
 
-    Looked for under the names that messages go by in any trainer's format, whatever the column, and in
-    Alpaca's two columns and its history of questions and answers.
+    Messages are recognised in any column by the keys of any trainer's format, and in Alpaca's two columns and its
+    history of questions and answers.
     """
     places = list(_empty_users(row))
-    asked = [row[name] for name in ("instruction", "input") if isinstance(row.get(name), str)]
-    if isinstance(row.get("instruction"), str) and not any(map(str.strip, asked)):
+    texts = [row[name] for name in ("instruction", "input") if isinstance(row.get(name), str)]
+    if isinstance(row.get("instruction"), str) and not any(map(str.strip, texts)):
         places.append("instruction")
     history = row.get("history")
     for at, pair in enumerate(history if isinstance(history, list) else ()):
@@ -261,11 +260,11 @@ def check_users(row: Mapping[str, Any], problems: Problems) -> None:
 
 
 def _empty_users(row: Mapping[str, Any]) -> Iterator[str]:
-    """The places of users' empty messages, in the row's columns and in columns within a column."""
+    """Yield the places of empty user messages, in the row's columns and in columns within a column."""
     columns = list(row.items())
     for name, value in row.items():
         if isinstance(value, Mapping):
-            columns += [(f"{name}.{inner}", held) for inner, held in value.items()]
+            columns += [(f"{name}.{inner}", item) for inner, item in value.items()]
     for name, value in columns:
         for at, message in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(message, Mapping) and _is_empty_user(message):

@@ -1,7 +1,7 @@
-"""The rows of any data file as a trainer's loader gets them: JSON Lines, a JSON list, or Parquet.
+"""Rows of a data file as a trainer's loader gets them: JSON Lines, a JSON list, or Parquet.
 
-Checking reads data that others made, so a line that is no JSON is a finding and not an error. Row numbers
-start at 0 and count what `datasets` counts: blank lines are no rows.
+A check reads data of any origin, so a line that is not JSON is a finding and not an error. Row numbers start at 0 and
+count what `datasets` counts: blank lines are not rows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from curate.trainer_check.findings import Problem
 Row = Mapping[str, Any]
 
 KINDS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".parquet": "parquet"}
-_BATCH: Final = 500  # rows of a Parquet file held at once
-_BLOCK: Final = 1 << 16  # bytes in which blanks before the first row are passed over
+_BATCH: Final = 500  # rows of a Parquet file in memory
+_BLOCK: Final = 1 << 16  # bytes read at once to skip blanks before the first row
 _ENDS: Final = "stop: `datasets` cannot load the file"
 
 
@@ -31,7 +31,8 @@ class CheckedFile:
     """A file to check.
 
     Attributes:
-        name: how it is called in the report.
+        path: path of the file.
+        name: name in the report.
         kind: `json` or `parquet`.
     """
 
@@ -40,10 +41,10 @@ class CheckedFile:
     kind: str
 
     def rows(self) -> Iterator[Row | Problem]:
-        """Its rows in order, a problem in place of each that is none.
+        """Yield rows in order, with a problem in place of each line that is not a row.
 
         Raises:
-            SourceError: the file cannot be read at all.
+            SourceError: the file cannot be read.
         """
         try:
             yield from _parquet_rows(self.path) if self.kind == "parquet" else _json_rows(self.path)
@@ -53,7 +54,7 @@ class CheckedFile:
             ) from error
 
     def columns(self) -> tuple[str, ...]:
-        """Names of all columns, in the order they appear; a later row's count as well."""
+        """Return the names of all columns in order of appearance, including those of later rows."""
         if self.kind == "parquet":
             import pyarrow.parquet as pq
 
@@ -67,10 +68,10 @@ class CheckedFile:
 
 
 def find_files(path: Path) -> tuple[tuple[CheckedFile, ...], tuple[tuple[str, str], ...]]:
-    """The data files of a path: itself, or those directly in the folder.
+    """Return the data files of a path: the file itself, or those directly in the folder.
 
     Returns:
-        The files, and names with reasons of those that are passed over.
+        The files, and name and reason of each file that is skipped.
 
     Raises:
         SourceError: there is nothing to read.
@@ -88,7 +89,7 @@ def find_files(path: Path) -> tuple[tuple[CheckedFile, ...], tuple[tuple[str, st
             got=path,
             expected="a JSONL, JSON or Parquet file, or a folder of them",
         )
-    found: list[CheckedFile] = []
+    files: list[CheckedFile] = []
     skipped: list[tuple[str, str]] = []
     for file in sorted(path.iterdir()):
         if file.name.startswith("."):
@@ -106,14 +107,14 @@ def find_files(path: Path) -> tuple[tuple[CheckedFile, ...], tuple[tuple[str, st
         elif _is_empty(file, kind):
             skipped.append((file.name, "empty"))
         else:
-            found.append(CheckedFile(file, file.name, kind))
-    if not found:
+            files.append(CheckedFile(file, file.name, kind))
+    if not files:
         raise SourceError(
             "the folder has no file to check",
             got=", ".join(f"{name} ({why})" for name, why in skipped) or f"no files in {path}",
             expected=", ".join(sorted(KINDS)),
         )
-    return tuple(found), tuple(skipped)
+    return tuple(files), tuple(skipped)
 
 
 def _is_empty(path: Path, kind: str) -> bool:
@@ -186,7 +187,7 @@ def _not_parquet(path: Path, error: BaseException) -> SourceError:
 
 
 def _decoder(kind: Any) -> Callable[[Any], Any] | None:
-    """Return the decoder of an Arrow type that holds JSON as text; None where it holds none."""
+    """Return the decoder of an Arrow type that holds JSON as text; None for any other type."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
@@ -199,7 +200,7 @@ def _decoder(kind: Any) -> Callable[[Any], Any] | None:
 
 
 def shown(value: object, width: int = 60) -> str:
-    """A value as it stands in a finding, shortened."""
+    """Return a value as text for a finding, shortened to `width` characters."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"

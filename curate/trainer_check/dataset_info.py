@@ -27,7 +27,7 @@ _COLUMNS: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("history", "system", "tools", "images", "videos", "audios")),
     **dict.fromkeys(("chosen", "rejected", "kto_tag")),
 }
-"""What a file's columns can mean, with the names looked for where there is no `columns` block."""
+"""Meanings of columns, with their default names for a file without a `columns` block."""
 
 _OPENAI_TAGS: Final = dict(
     zip(
@@ -47,14 +47,14 @@ _ROLES: Final[Mapping[str, Role]] = {
 
 @dataclass(slots=True)
 class DatasetInfo:
-    """What LLaMA-Factory knows of a file.
+    """LLaMA-Factory's description of a file.
 
     Attributes:
-        columns: names of the file's columns by what they mean; None for what it does not look for.
+        columns: names of the file's columns by meaning; None for a meaning without a column.
         tags: names of keys and roles in a message.
-        missing_tags: what a partial block leaves unset.
-        is_listed: False where no `dataset_info.json` names the file, and the rest is a guess.
-        names_columns: whether the entry has a `columns` block; without one some are looked for in vain.
+        missing_tags: tags that a partial block leaves unset.
+        is_listed: False if no `dataset_info.json` names the file, so that the rest is a guess.
+        names_columns: True if the entry has a `columns` block; without one a default column may be absent.
     """
 
     formatting: str = "alpaca"
@@ -67,7 +67,7 @@ class DatasetInfo:
 
     @staticmethod
     def of_entry(entry: Mapping[str, Any]) -> DatasetInfo:
-        """As its parser reads an entry: a block of columns or tags replaces all defaults, not only its own."""
+        """Return an entry as LLaMA-Factory's parser reads it: a block of columns or tags replaces all defaults."""
         info = DatasetInfo(entry.get("formatting", "alpaca"), entry.get("ranking", False))
         if "columns" in entry:
             info.columns = {name: entry["columns"].get(name) for name in _COLUMNS}
@@ -79,10 +79,10 @@ class DatasetInfo:
 
     @staticmethod
     def of_file(path: Path, columns: Sequence[str]) -> DatasetInfo:
-        """The entry of a file in the `dataset_info.json` beside it, or a guess from its columns.
+        """Return the entry of a file in the `dataset_info.json` beside it, or a guess from its columns.
 
         Raises:
-            SourceError: the description is no JSON object of entries.
+            SourceError: the description is not a JSON object of entries.
         """
         entry = (_entries(path.parent) or {}).get(path.name)
         if entry is not None:
@@ -100,11 +100,11 @@ class DatasetInfo:
 
     @property
     def stage(self) -> TrainingStage:
-        """The stage whose processor takes the file."""
+        """The stage whose processor reads the file."""
         return "dpo" if self.ranking else "kto" if self.columns["kto_tag"] else "sft"
 
     def facts(self, facts: StageFacts) -> StageFacts:
-        """A stage's facts with what this entry says of columns and roles."""
+        """Return a stage's facts with this entry's columns and roles."""
         if self.ranking:
             layout = pairs_in("prompt", "chosen", "rejected", holds="messages message")
         else:
@@ -121,7 +121,7 @@ class DatasetInfo:
         )
 
     def problems(self, columns: Sequence[str]) -> list[Problem]:
-        """List what the entry leaves out, for a file with these columns."""
+        """Return problems of the entry, for a file with these columns."""
         problems = []
         if not self.is_listed:
             does = "not find the file: it reads what dataset_info.json names"
@@ -134,9 +134,9 @@ class DatasetInfo:
                 does = "stop: a message is read by these keys"
             tags = ", ".join(self.missing_tags)
             problems.append(Problem("partial_tags", "stops" if fatal else "noted", does, tags))
-        wanted = [] if is_alpaca else ["messages"]
-        wanted += ["chosen", "rejected"] if self.ranking else []
-        if unset := [name for name in wanted if self.columns[name] is None]:
+        required = [] if is_alpaca else ["messages"]
+        required += ["chosen", "rejected"] if self.ranking else []
+        if unset := [name for name in required if self.columns[name] is None]:
             does = "stop: it has no column for what it needs"
             problems.append(Problem("partial_columns", "stops", does, ", ".join(unset)))
         passed_over = {"messages", "response"} if is_alpaca else {*_ALPACA}
@@ -151,7 +151,7 @@ class DatasetInfo:
         return problems
 
     def unread(self, row: Row) -> list[Problem]:
-        """List what a row has and the entry does not name."""
+        """Return problems with what a row has and the entry does not name."""
         names = [n for n in ("system", "tools") if self.columns[n] is None and row.get(n)]
         if not names:
             return []
@@ -159,7 +159,7 @@ class DatasetInfo:
         return [Problem("partial_columns", "corrupted", does)]
 
     def row(self, row: Row) -> Row:
-        """A row with plain columns: `messages`, or `prompt`, `chosen` and `rejected`; `tools` and `label`.
+        """Return a row with plain columns: `messages`, or `prompt`, `chosen` and `rejected`; `tools` and `label`.
 
         Raises:
             Unread: `not_messages`, `mixed_shapes`, `missing_column`.
@@ -218,17 +218,17 @@ def _alpaca(
 
 
 def described_files(folder: Path) -> frozenset[str] | None:
-    """Names of the files that a folder's `dataset_info.json` describes; None where there is none.
+    """Return the names of the files that a folder's `dataset_info.json` describes; None if it has none.
 
     Raises:
-        SourceError: it is no JSON object of entries.
+        SourceError: the description is not a JSON object of entries.
     """
     entries = _entries(folder)
     return None if entries is None else frozenset(entries)
 
 
 def _entries(folder: Path) -> dict[str, Mapping[str, Any]] | None:
-    """Entries of a folder's `dataset_info.json` by the file they describe."""
+    """Return the entries of a folder's `dataset_info.json` by the file they describe."""
     described = folder / "dataset_info.json"
     if not described.is_file():
         return None

@@ -1,7 +1,7 @@
-"""What a row holds for a trainer: a dialogue, or a prompt and its sides, whatever its columns are called.
+"""Content of a row for a trainer: a dialogue, or a prompt and its sides, whatever the names of its columns.
 
-Every check looks at this form only, so it stands once for all trainers; where a trainer finds what in a row is a
-fact of its module in `export` (`Layout`).
+All checks read this form only, so they are the same for all trainers; which columns a trainer reads is a fact of its
+module in `export` (`Layout`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANSWERS: Final = ("assistant", "call")
 
 
 class Unread(Exception):
-    """A row that holds no example; `code` is a finding's."""
+    """Raised for a row without an example; `code` is that of a finding."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code)
@@ -28,13 +28,13 @@ class Unread(Exception):
 
 @dataclass(slots=True)
 class Example:
-    """What is trained on in a row. Messages have `role` and `content`; what else they have stays as it is.
+    """Content of a row to train on. Messages have `role` and `content`; further keys are unchanged.
 
     Attributes:
-        prompt: what stands before the sides; of a dialogue the whole of it, and then there are no sides.
+        prompt: messages or text before the sides; a whole dialogue if there are no sides.
         sides: answers by column, as messages or as texts.
-        differs: whether the sides are whole dialogues that ask different things.
-        tools, label: values of the columns of that name.
+        differs: True if the sides are whole dialogues with different prompts.
+        tools, label: values of the columns of these names.
     """
 
     prompt: list[ChatMessage] | str
@@ -45,25 +45,25 @@ class Example:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is all text and no messages."""
+        """True if the example is text without messages."""
         return isinstance(self.prompt, str)
 
     @property
     def lists(self) -> dict[str, list[ChatMessage]]:
-        """All its messages by where they stand."""
+        """Lists of messages by the column they are in."""
         parts = {"prompt" if self.sides else "messages": self.prompt, **self.sides}
         return {name: part for name, part in parts.items() if isinstance(part, list) and part}
 
     @property
     def asked(self) -> object:
-        """What is asked, for finding the same prompt again."""
+        """The prompt without its answers, to recognise repeated prompts."""
         if isinstance(self.prompt, str):
             return self.prompt
-        return said(self.prompt if self.sides else self.prompt[:-1])
+        return comparable(self.prompt if self.sides else self.prompt[:-1])
 
     @property
     def answers(self) -> list[ChatMessage]:
-        """Messages that are trained on: the sides', or all of the assistant's in a dialogue."""
+        """Messages to train on: those of the sides, or the assistant's in a dialogue."""
         if self.sides:
             return [m for side in self.sides.values() if isinstance(side, list) for m in side]
         assert isinstance(self.prompt, list)
@@ -71,19 +71,19 @@ class Example:
 
 
 def read_example(row: Row, layout: Layout, roles: Mapping[str, str]) -> Example:
-    """Read what a row holds for a trainer.
+    """Return the example that a row holds.
 
     Args:
-        row: as it stands in the file.
-        layout: where its file has what.
-        roles: the trainer's name for each role it knows. Unknown roles stay as they are.
+        row: the row of the file.
+        layout: the columns to read.
+        roles: role by the trainer's name for it. Unknown names are unchanged.
 
     Raises:
         Unread: `missing_column`, `no_messages`, `mixed_shapes` or `not_messages`.
     """
     names = [name for name in layout.columns if name != "label"]
     values: dict[str, Any] = {name: row.get(name) for name in names}
-    found: Example
+    example: Example
     if isinstance(
         values.get("input"), Mapping
     ):  # OpenAI's preferences: messages and tools in one column
@@ -103,24 +103,24 @@ def read_example(row: Row, layout: Layout, roles: Mapping[str, str]) -> Example:
         raise Unread("mixed_shapes", detail)
     if is_text and not mixes:
         prompt, sides = values[names[0]], {name: values[name] for name in layout.sides}
-        found = Example(prompt, sides)
+        example = Example(prompt, sides)
     elif is_text and not layout.has_prompt:
-        found = _split_text(values)
+        example = _split_text(values)
     else:
         parts = {
             name: _messages(value, "assistant" if name in layout.sides else "user", roles)
             for name, value in values.items()
         }
         if layout.has_prompt:
-            found = Example(parts[names[0]], {name: parts[name] for name in layout.sides})
+            example = Example(parts[names[0]], {name: parts[name] for name in layout.sides})
         else:
-            found = _split(parts, forms)
-    found.tools, found.label = row.get("tools"), row.get("label")
-    return found
+            example = _split(parts, forms)
+    example.tools, example.label = row.get("tools"), row.get("label")
+    return example
 
 
-def said(messages: Sequence[ChatMessage]) -> list[tuple[object, ...]]:
-    """Reduce messages to what they say, call ids aside, for comparing two sides."""
+def comparable(messages: Sequence[ChatMessage]) -> list[tuple[object, ...]]:
+    """Return role, content and calls without ids of each message, to compare two sides."""
     return [
         (
             message.get("role"),
@@ -135,7 +135,7 @@ def said(messages: Sequence[ChatMessage]) -> list[tuple[object, ...]]:
 
 
 def calls_of(message: ChatMessage) -> list[Any]:
-    """A message's tool calls; none where the key holds something else."""
+    """Return a message's tool calls; `[]` if the key holds no list."""
     calls = message.get("tool_calls")
     return calls if isinstance(calls, list) else []
 
@@ -159,21 +159,23 @@ def _messages(value: Any, speaker: str, roles: Mapping[str, str]) -> list[ChatMe
     if isinstance(value, str):
         value = [{"role": speaker, "content": value}]
     listed = [value] if isinstance(value, Mapping) else value
-    made: list[ChatMessage] = []
+    messages: list[ChatMessage] = []
     for message in listed:
         role = message.get("role", message.get("from"))
         if not isinstance(role, str):
             raise Unread("not_messages", shown(message))
-        kept = {k: v for k, v in message.items() if v is not None and k not in ("from", "value")}
+        others = {k: v for k, v in message.items() if v is not None and k not in ("from", "value")}
         content = message.get("content", message.get("value"))
-        made.append({**kept, "role": roles.get(role.replace("-", "_"), role), "content": content})
-    return made
+        messages.append(
+            {**others, "role": roles.get(role.replace("-", "_"), role), "content": content}
+        )
+    return messages
 
 
 def _split(parts: dict[str, list[ChatMessage]], forms: Mapping[str, str]) -> Example:
-    """Sides that hold the whole dialogue, split where they part; each keeps at least its last message."""
+    """Split sides that are whole dialogues at their first difference; each side keeps at least its last message."""
     (first, chosen), (second, rejected) = parts.items()
-    if forms[second] == "text":  # it stands for what follows the last user's message of the other
+    if forms[second] == "text":  # it replaces what follows the other side's last user message
         users = [at for at, message in enumerate(chosen) if message["role"] == "user"]
         at = users[-1] + 1 if users else 0
         return Example(chosen[:at], {first: chosen[at:] or chosen[-1:], second: rejected})
@@ -192,7 +194,7 @@ def _split_text(values: Mapping[str, Any]) -> Example:
 
 
 def _parting(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Find where two sequences part, at the latest before the last item of the shorter."""
+    """Return the index of the first difference, at most that of the shorter sequence's last item."""
     shorter = min(len(one), len(other))
     at = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     return max(0, min(at, shorter - 1))

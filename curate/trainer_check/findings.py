@@ -1,7 +1,7 @@
-"""What a check can find: each kind of finding with what to do about it, and the report that adds them up.
+"""Findings of a check: each kind with what to do about it, and the report that adds them up.
 
-What the trainer would do with the row differs by trainer and is a fact of its module in `export`, or was seen when
-its own code was run; what to do about it does not, and stands here once.
+What a trainer does with the row is a fact of its module in `export`, or was observed when its own code was run; what to
+do about a finding is the same for all trainers, and is stated here.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ ADVICE: Final = {
 
 
 class Problem(NamedTuple):
-    """Something found in a row, before it is known which row.
+    """A problem of a row, without the row's number.
 
     Attributes:
         code: a key of `ADVICE`.
-        effect: what becomes of the row.
-        does: what the trainer would do with it, in one sentence without its subject.
-        detail: what was found, shortened.
-        replayed: whether the trainer's own code did it; else it is stated by what is known of the trainer.
+        effect: effect on the row.
+        does: what the trainer would do with the row, a sentence without its subject.
+        detail: the place or text, shortened.
+        replayed: True if the trainer's own code did it; otherwise it is stated by the facts about the trainer.
     """
 
     code: str
@@ -93,13 +93,13 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem at its place.
+    """A problem with its file and row.
 
     Attributes:
-        file: the file's path as given, or below the folder given.
-        row: number of the row in its file, from 0; None for what concerns the whole file.
-        basis: `replayed` through the trainer's own code, or `stated` by what is known of it.
-        version: the trainer's release that was run, or after which it is stated.
+        file: name of the file.
+        row: number of the row in its file, from 0; None for the whole file.
+        basis: `replayed` through the trainer's own code, or `stated` by the facts about it.
+        version: the trainer's release that was run, or that the facts are about.
     """
 
     file: str
@@ -114,7 +114,7 @@ class Finding:
 
     @staticmethod
     def at(file: str, row: int | None, problem: Problem, stated: str, replayed: str) -> Finding:
-        """The finding of a problem in a row, with the releases that it may be of."""
+        """Return the finding of a problem in a row; `stated` and `replayed` are the two releases."""
         return Finding(
             file,
             row,
@@ -130,13 +130,13 @@ class Finding:
 
 @dataclass(slots=True)
 class Lengths:
-    """How long the rows of a file are for the trainer, in tokens; one number a row.
+    """Lengths of a file's rows for the trainer, in tokens; one number per row.
 
     Attributes:
-        needed: the limit under which the row loses nothing.
-        limit: the limit that applies, or None where the trainer has none.
-        setting: what the trainer calls it.
-        exact: whether the trainer renders with the tokenizer's own template, as was done here.
+        needed: the smallest limit under which each row loses nothing.
+        limit: the limit that applies, or None if the trainer has none.
+        setting: the trainer's name for the limit.
+        exact: True if the trainer renders with the tokenizer's own template, as the check does.
     """
 
     setting: str
@@ -145,13 +145,13 @@ class Lengths:
     needed: list[int] = field(default_factory=list)
 
     def keeping(self, percent: float) -> int:
-        """The smallest limit under which so many percent of the measured rows lose nothing."""
+        """Return the smallest limit under which this percentage of the measured rows loses nothing."""
         ordered = sorted(self.needed)
         at = max(0, -(-len(ordered) * percent // 100) - 1)
         return ordered[int(at)]
 
     def as_dict(self) -> dict[str, Any]:
-        """As in the report; without a measured row only the limit."""
+        """Return the lengths for the report; without a measured row only the limit."""
         known: dict[str, Any] = {"setting": self.setting, "limit": self.limit, "exact": self.exact}
         if not self.needed:
             return known | {"measured": 0}
@@ -167,16 +167,16 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a trainer's own loader made of the file.
+    """Outcome of a replay through the trainer's own loader.
 
     Attributes:
         version: package and release.
-        rows_in, rows_kept: rows its loader saw, and rows left when it had prepared them.
-        dropped: numbers of the rows it dropped, as far as they were found.
-        stopped: what it stops with at a row, by the row's number, as far as they were found.
-        error: what it stopped with, or None.
-        marks_answers: TRL alone: whether it can train on the assistant's tokens alone with the chat template.
-        lengths: tokens of each row that came through, by its number.
+        rows_in, rows_kept: number of rows that the loader read, and that it kept.
+        dropped: numbers of the dropped rows, as far as they are known.
+        stopped: error at a row by the row's number, as far as they are known.
+        error: error that the loader stopped with, or None.
+        marks_answers: TRL only: True if it can train on the assistant's tokens alone with the chat template.
+        lengths: tokens of each kept row, by its number.
     """
 
     version: str
@@ -191,10 +191,10 @@ class Replay:
 
 @dataclass(slots=True)
 class FileReport:
-    """What was found in one file. Every row is in `rows` and counted once, under its worst effect.
+    """Findings in one file. Every row is in `rows` and counted once, under its worst effect.
 
     Attributes:
-        stated: the trainer's release after which it is stated what it does.
+        stated: the trainer's release that the facts are about.
     """
 
     file: str
@@ -209,7 +209,7 @@ class FileReport:
     replay: Replay | None = None
 
     def add(self, row: int | None, problems: Sequence[Problem]) -> None:
-        """Add a row's problems, or with None the file's own; one a code, the worst of its kind."""
+        """Add the problems of a row, or of the file with `row` None; only the worst of each code."""
         worst = {problem.code: problem for problem in sorted(problems, key=_severity, reverse=True)}
         replayed = self.replay.version if self.replay is not None else ""
         for problem in sorted(worst.values(), key=_severity):
@@ -220,11 +220,11 @@ class FileReport:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no row, and not the file as a whole, is lost or changed."""
+        """True if neither a row nor the file as a whole is lost or changed."""
         return all(finding.effect == "noted" for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """As in `curate check --json`."""
+        """Return the report as in `curate check --json`."""
         replay = None
         if self.replay is not None:
             known = asdict(self.replay)
@@ -249,7 +249,7 @@ class CheckReport:
 
     Attributes:
         skipped: files of the folder that were not read, with the reason.
-        not_replayed: why the trainer's own code was not run, and how to run it; empty where it was.
+        not_replayed: why the trainer's own code was not run, and how to run it; empty if it was run.
     """
 
     trainer: str
@@ -261,11 +261,11 @@ class CheckReport:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no row of any file would be lost or changed."""
+        """True if no row of any file would be lost or changed."""
         return all(file.is_clean for file in self.files)
 
     def as_dict(self) -> dict[str, Any]:
-        """As in `curate check --json`."""
+        """Return the report as in `curate check --json`."""
         totals: Counter[str] = Counter()
         for file in self.files:
             totals.update(file.effects)

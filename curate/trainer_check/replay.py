@@ -1,7 +1,7 @@
-"""Replay through the trainer's own code, here or in another environment, and what it shows of each row.
+"""Replay of files through the trainer's own code, in this or another environment, and comparison with the stated facts.
 
-`runner.py` is run by the interpreter where the trainer is. What it answers is held against what was stated: where
-the two differ, the trainer's own code is right, since it is what trains.
+`runner.py` is run by the interpreter that has the trainer. Where its answer differs from what was stated, the trainer's
+own code is right, since it is what trains.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from curate.trainer_check.findings import Problem, Replay
 from curate.trainer_check.template_checks import ChatTokenizer, TemplateError, expected_answers
 
 _LOST: Final = ("stops", "dropped")
-_TELLING: Final = 16
-"""Letters of a text from which on it is not found in another one by chance."""
+_SHORTEST_TELLING: Final = 16
+"""Number of letters from which a text does not occur in another one by chance."""
 
 
 def is_installed(package: str) -> bool:
-    """Tell whether the trainer is installed beside curate."""
+    """Return True if the trainer is installed in curate's environment."""
     return importlib.util.find_spec(package.removeprefix("ms-")) is not None
 
 
@@ -37,13 +37,13 @@ def ask(package: str, python: str, tokenizer: str, jobs: Sequence[Mapping[str, A
     """Run a trainer's loader on files, in a process of its own.
 
     Args:
-        package: the trainer's, for pip.
-        python: an interpreter that has it.
+        package: the trainer's package name for pip.
+        python: an interpreter that has the trainer.
         tokenizer: a folder, a `tokenizer.json` or a Hub id.
-        jobs: as in `runner`.
+        jobs: jobs in the form of `runner`.
 
     Returns:
-        The answers as in `runner`, one a job.
+        One answer per job, in the form of `runner`.
 
     Raises:
         UsageError: there is no such interpreter, or it cannot run the trainer.
@@ -68,8 +68,8 @@ def ask(package: str, python: str, tokenizer: str, jobs: Sequence[Mapping[str, A
 
 
 def read_answer(answer: Mapping[str, Any], texts: Path) -> Replay:
-    """An answer of `runner`, and the lengths in its file of texts."""
-    lengths = {at: made["length"] for at, made in enumerate(read_texts(texts)) if made is not None}
+    """Return an answer of `runner` with the lengths in its file of texts."""
+    lengths = {at: row["length"] for at, row in enumerate(read_texts(texts)) if row is not None}
     return Replay(
         f"{answer['package']} {answer['version']}",
         answer["rows_in"],
@@ -83,7 +83,7 @@ def read_answer(answer: Mapping[str, Any], texts: Path) -> Replay:
 
 
 def read_texts(texts: Path) -> Iterator[Any]:
-    """Read what was made of each row, in order."""
+    """Yield the prepared form of each row, in order; None for a row that did not come through."""
     with texts.open("rb") as lines:
         for line in lines:
             yield orjson.loads(line)
@@ -92,10 +92,10 @@ def read_texts(texts: Path) -> Iterator[Any]:
 def settle(
     replay: Replay, of_file: list[Problem], of_rows: dict[int, list[Problem]]
 ) -> tuple[list[Problem], dict[int, list[Problem]]]:
-    """Hold what was stated against what the trainer did: which rows it drops, and at which it stops.
+    """Compare the stated problems with what the trainer did: which rows it drops, and at which it stops.
 
     Returns:
-        The file's problems and each row's, each marked as replayed where the trainer did as stated.
+        The problems of the file and of each row, marked as replayed where the trainer did as stated.
     """
     settled = {row: list(problems) for row, problems in of_rows.items()}
     of_file = list(of_file)
@@ -107,7 +107,7 @@ def settle(
         does = "drop the row, as it did here"
         _confirm(settled.setdefault(row, []), "dropped", "replay_dropped", does, "")
     if replay.error is not None:
-        if not replay.stopped:  # no row does it by itself; what is stated explains it
+        if not replay.stopped:  # no single row causes it; the stated problems explain it
             marked = [problem for problem in of_file if problem.effect == "stops"]
             rows = [
                 row
@@ -134,7 +134,7 @@ def settle(
 
 
 def _confirm(problems: list[Problem], effect: str, code: str, does: str, detail: str) -> None:
-    """Mark a row's problems of an effect as replayed; add one where there is none."""
+    """Mark a row's problems with an effect as replayed; add one if there is none."""
     stated = [at for at, problem in enumerate(problems) if problem.effect == effect]
     for at in stated:
         problems[at] = problems[at]._replace(replayed=True, detail=problems[at].detail or detail)
@@ -147,39 +147,47 @@ def _kept(problem: Problem, does: str) -> Problem:
 
 
 def compare_texts(
-    example: Example, made: Mapping[str, Any], tokenizer: ChatTokenizer, facts: StageFacts
+    example: Example, prepared: Mapping[str, Any], tokenizer: ChatTokenizer, facts: StageFacts
 ) -> list[Problem]:
-    """Hold what the model would see and be trained on against what the row says.
+    """Return problems where the model would see or be trained on other text than the row holds.
 
     Args:
-        example: what the row holds, of which nothing worse than a note was found.
-        made: what the trainer made of it, as in `runner.Made`.
-        tokenizer: whose template the trainer renders with, where it has none of its own.
-        facts: of the stage.
+        example: content of a row without a problem worse than `noted`.
+        prepared: the row as the trainer prepared it, in the form of `runner.Made`.
+        tokenizer: tokenizer with the template that the trainer renders with, unless it has its own.
+        facts: facts of the stage.
     """
-    if example.is_text or made["trained"] is None:
+    if example.is_text or prepared["trained"] is None:
         return []
     assert isinstance(example.prompt, list)
-    trained = [_letters(text, tokenizer) for text in made["trained"]]
+    trained = [_letters(text, tokenizer) for text in prepared["trained"]]
     problems = []
-    for wanted, text, shows in zip(
-        _answers(example, len(trained)), trained, made["trained"], strict=True
+    for answers, text, shown_text in zip(
+        _answers(example, len(trained)), trained, prepared["trained"], strict=True
     ):
-        if any(_letters(answer, tokenizer) not in text for answer in wanted):
+        if any(_letters(answer, tokenizer) not in text for answer in answers):
             does = "train on something else than the answer, as it did here"
-            problems.append(Problem("answer_changed", "corrupted", does, shown(shows), True))
+            problems.append(Problem("answer_changed", "corrupted", does, shown(shown_text), True))
     if not problems and example.sides and facts.renders == "template":
-        problems = _beside_answers(example, made["trained"], trained, tokenizer)
+        problems = _beside_answers(example, prepared["trained"], trained, tokenizer)
     users = [m for m in example.prompt if m["role"] == "user" and isinstance(m["content"], str)]
-    said = _letters(" ".join(answer for part in _answers(example, 1) for answer in part), tokenizer)
+    answered = _letters(
+        " ".join(answer for part in _answers(example, 1) for answer in part), tokenizer
+    )
     for message in [] if facts.trains_on_all else users:
         letters = _letters(message["content"], tokenizer)
-        if len(letters) >= _TELLING and letters not in said and any(letters in t for t in trained):
+        if (
+            len(letters) >= _SHORTEST_TELLING
+            and letters not in answered
+            and any(letters in t for t in trained)
+        ):
             does = "train on the user's words, as it did here"
             problems.append(
                 Problem("others_trained", "mis_masked", does, shown(message["content"]), True)
             )
-    if users and _letters(users[-1]["content"], tokenizer) not in _letters(made["seen"], tokenizer):
+    if users and _letters(users[-1]["content"], tokenizer) not in _letters(
+        prepared["seen"], tokenizer
+    ):
         does = "cut off the end of the question, as it did here"
         problems.append(
             Problem("question_cut", "truncated", does, shown(users[-1]["content"]), True)
@@ -188,7 +196,7 @@ def compare_texts(
 
 
 def _answers(example: Example, sides: int) -> list[list[str]]:
-    """The texts that are to be trained on, by side; calls and thinking are written in many ways, and left out."""
+    """Return the texts to train on, by side, without calls and thinking, which templates write in many ways."""
     parts: list[Sequence[ChatMessage]] = [
         side if isinstance(side, list) else [{"role": "assistant", "content": side}]
         for side in example.sides.values()
@@ -210,7 +218,7 @@ def _answers(example: Example, sides: int) -> list[list[str]]:
 def _beside_answers(
     example: Example, shows: Sequence[str], trained: Sequence[str], tokenizer: ChatTokenizer
 ) -> list[Problem]:
-    """Tell whether more than the answer is trained on: what the template writes after the prompt is all there is to be."""
+    """Return a problem if more or less is trained on than what the template writes after the prompt."""
     try:
         expected = expected_answers(example, tokenizer)
     except TemplateError:
@@ -223,12 +231,12 @@ def _beside_answers(
 
 
 def _letters(text: str, tokenizer: ChatTokenizer) -> str:
-    """A text without white space and end tokens, which trainers strip and add."""
+    """Return a text without white space and end tokens, which trainers strip and add."""
     return "".join((text.replace(tokenizer.eos, "") if tokenizer.eos else text).split())
 
 
 def how_to(package: str | None, trainer: str, tokenizer: str | None) -> str:
-    """Tell what is to be given so that the trainer's own code is run."""
+    """Return a sentence on the options that make the trainer's own code run."""
     if package is None:
         return f"{trainer} has no loader to run: all of this is stated"
     needs = [] if tokenizer else ["--tokenizer"]
@@ -239,5 +247,5 @@ def how_to(package: str | None, trainer: str, tokenizer: str | None) -> str:
 
 
 def here(package: str) -> str | None:
-    """This interpreter, where the trainer is installed beside curate."""
+    """Return this interpreter if it has the trainer; else None."""
     return sys.executable if is_installed(package) else None

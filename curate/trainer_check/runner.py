@@ -1,14 +1,14 @@
-"""A trainer's own reading of files: its loader, run as it is, on the files as they are.
+"""Runs a trainer's own loader, unchanged, on files.
 
-This module is run by the interpreter where the trainer is (`replay.py`), which need not have `curate`: it imports the
-standard library, and what the trainer brings along. A trainer wants a model beside the data; it gets the smallest
-there is, of random weights, whose vocabulary is the tokenizer's. Nothing is trained, nothing is written outside a
-temporary folder, and what a loader raises is its answer to the file.
+This module is run by the interpreter that has the trainer (`replay.py`) and may lack `curate`: it imports the standard
+library and the trainer's dependencies only. A trainer needs a model beside the data; it gets the smallest possible one
+with random weights and the tokenizer's vocabulary. Nothing is trained, nothing is written outside a temporary folder,
+and an error of the loader is its answer to the file.
 
 Standard input is one JSON object: `package`, `tokenizer` and `jobs`, a list of `{"path", "kind", "stage", "limit",
-"stops", "drops", "texts"}`; `stops` and `drops` are numbers of rows that it is expected to lose. Standard output is one JSON object a job, a line each (see `replay.Replay`). What is made of each row (its
-length, what the model sees, what it is trained on) goes to the file `texts`, one JSON value a row: null where the
-row is not known to have come through.
+"stops", "drops", "texts"}`; `stops` and `drops` are numbers of rows that it is expected to lose. Standard output has one JSON object per job, one
+per line (see `findings.Replay`). The prepared form of each row (its length, what the model sees, what it is trained on)
+is written to the file `texts`, one JSON value per row: null if the row is not known to have come through.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pathlib import Path
 from typing import Any
 
 MOST_RUNS = 60
-"""Times a loader is run again on parts of a file, to find the rows that it stops at or drops."""
+"""Maximum number of runs of a loader on parts of a file, to find the rows that it stops at or drops."""
 
 Made = dict[str, Any]
-"""What became of a row: `length` in tokens, `seen` as text, `trained` as texts, one a side; null where not known."""
+"""A prepared row: `length` in tokens, `seen` as text, `trained` as texts, one per side; null if not known."""
 
 Load = Callable[[Any, "dict[str, Any]", Any, Path], "list[Made | None]"]
-"""A loader: rows as a data set, the job, a tokenizer and a folder, to what became of each row, in order, null for those
-that did not come through; or, where it is not known which those are, only of the others."""
+"""A loader: from rows as a data set, the job, a tokenizer and a folder to the prepared rows, in order, None for those that
+did not come through; or, if it is not known which those are, only the others."""
 
 
 def load_tokenizer(name: str) -> Any:
-    """A tokenizer from a folder, a `tokenizer.json` (with what lies beside it), or the Hub by its id.
+    """Return a tokenizer from a folder, a `tokenizer.json` (with the files beside it), or the Hub by its id.
 
     Raises:
         ConnectionError: the Hub does not answer, and this machine has no copy.
@@ -61,7 +61,7 @@ def load_tokenizer(name: str) -> Any:
 
 
 def _from_hub(name: str) -> Any:
-    """A tokenizer by its Hub id; where the Hub does not answer a copy, without the Hub client's minute of retries."""
+    """Return a tokenizer by its Hub id; if the Hub does not answer, a local copy, without a minute of retries."""
     from huggingface_hub import constants, get_session
     from transformers import AutoTokenizer
 
@@ -74,13 +74,13 @@ def _from_hub(name: str) -> Any:
                 name, local_files_only=True, trust_remote_code=False
             )
         except OSError:
-            said = f"{constants.ENDPOINT} does not answer, and this machine has no copy of {name}"
-            raise ConnectionError(said) from None
+            problem = f"{constants.ENDPOINT} does not answer, and there is no local copy of {name}"
+            raise ConnectionError(problem) from None
     return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def run(package: str, tokenizer: str, jobs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Run a trainer's loader on files; what it answers to each, in order."""
+    """Run a trainer's loader on files; yield its answer to each, in order."""
     version = importlib.metadata.version(package)
     for job in jobs:
         with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +111,7 @@ class _Job:
             rows = load_dataset(kind, data_files=path, split="train", cache_dir=cache)
             count = len(rows)
             kept = self._examine(rows, list(range(count)))
-        # What a trainer raises at a file has no end of types, and each is its verdict on the file.
+        # A trainer may raise any type of error, and each is its answer to the file.
         except Exception as raised:
             error = _words(raised)
             if count and not self._explained(rows, error):
@@ -130,7 +130,7 @@ class _Job:
         }
 
     def _explained(self, rows: Any, error: str) -> bool:
-        """Tell whether the others all come through without the rows that it is expected to lose."""
+        """Return True if all other rows come through without the rows that the loader is expected to lose."""
         stops, drops = self.job["stops"], self.job["drops"]
         others = sorted({*range(len(rows))} - {*stops, *drops})
         if not stops or not others:
@@ -145,7 +145,7 @@ class _Job:
         return True
 
     def _load(self, rows: Any, numbers: list[int]) -> int:
-        """Run the loader on some rows of these numbers; how many it keeps."""
+        """Run the loader on rows with these numbers; return how many it keeps."""
         self.runs += 1
         folder = self.folder / str(self.runs)
         folder.mkdir()
@@ -161,7 +161,7 @@ class _Job:
         return sum(each is not None for each in made)
 
     def _examine(self, rows: Any, numbers: list[int]) -> int:
-        """Run the loader on some rows, and on parts of them where it drops some that are not known."""
+        """Run the loader on rows, and on parts of them if it drops rows without saying which; return how many it keeps."""
         kept = self._load(rows, numbers)
         if not {*numbers} <= {*self.made, *self.dropped}:
             if len(numbers) == 1:
@@ -171,7 +171,7 @@ class _Job:
         return kept
 
     def _search(self, rows: Any, numbers: list[int], error: str = "") -> None:
-        """Run the loader on each half; a row of which it makes nothing by itself is found."""
+        """Run the loader on each half, down to the single rows that it stops at or drops."""
         if len(numbers) == 1:
             self.stopped[numbers[0]] = error
             return
@@ -253,7 +253,7 @@ def _trl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[M
 
 
 def _marks_answers(tokenizer: Any) -> bool | None:
-    """Tell whether TRL can train on the assistant's tokens alone with this chat template; None where it cannot be asked."""
+    """Return True if TRL can train on the assistant's tokens alone with this chat template; None if that cannot be known."""
     try:
         from trl.chat_template_utils import get_training_chat_template
     except ImportError:
@@ -477,14 +477,14 @@ LOADERS: dict[str, Any] = {
     "openrlhf": _openrlhf,
     "verl": _verl,
 }
-"""By the package's name for pip."""
+"""Loaders by the package's name for pip."""
 
 
 # -- what they share
 
 
 def _file_of(rows: Any, job: dict[str, Any], folder: Path) -> tuple[str, str]:
-    """The file itself, or for a part of it a file of the same columns, so that a null stays one; and its kind."""
+    """Return path and kind of the file, or for a part of it those of a new file with the same columns (a null stays null)."""
     if job["whole"]:
         return job["path"], job["kind"]
     path = folder / "part.parquet"
@@ -493,7 +493,7 @@ def _file_of(rows: Any, job: dict[str, Any], folder: Path) -> tuple[str, str]:
 
 
 def _made(tokenizer: Any, ids: list[int], trained: Any) -> Made:
-    """Return what became of a row.
+    """Return a prepared row.
 
     Args:
         tokenizer: to write tokens as text.
@@ -512,7 +512,7 @@ def _made(tokenizer: Any, ids: list[int], trained: Any) -> Made:
 
 
 def _labelled(tokenizer: Any, row: Any, prefixes: tuple[str, ...]) -> Made:
-    """Return what became of a row with `input_ids` and `labels`, or with those of two sides."""
+    """Return a prepared row with `input_ids` and `labels`, or with those of two sides."""
     sides = [
         (row[f"{prefix}input_ids"], _learnt(row[f"{prefix}labels"]))
         for prefix in prefixes
@@ -553,7 +553,7 @@ def _smallest_config(tokenizer: Any) -> Any:
 
 
 def _saved_model(tokenizer: Any, folder: Path) -> str:
-    """A folder that looks like a model to what only reads its configuration and tokenizer."""
+    """Return a folder that passes for a model where only its configuration and tokenizer are read."""
     place = folder / "model"
     _smallest_config(tokenizer).save_pretrained(place)
     tokenizer.save_pretrained(place)
@@ -561,7 +561,7 @@ def _saved_model(tokenizer: Any, folder: Path) -> str:
 
 
 def main() -> None:
-    """Answer what is asked on standard input; what trainers print goes to standard error."""
+    """Answer the jobs on standard input; trainers' own output goes to standard error."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     asked = json.loads(sys.stdin.read())

@@ -1,4 +1,4 @@
-"""What only shows when a chat template has written a row: how long it is, what is refused, and what is left out."""
+"""Checks of a row as its chat template renders it: its length, refusals of the template, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NULL = "train on the word None: its template writes a null out"
 
 
 class TemplateError(Exception):
-    """The chat template does not take these messages; the message is the template's own."""
+    """Raised for messages that the chat template refuses; the message is the template's own."""
 
 
 class ChatTokenizer:
-    """A `transformers` tokenizer and its chat template, asked as trainers ask it."""
+    """A `transformers` tokenizer and its chat template, used as trainers use them."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -30,22 +30,22 @@ class ChatTokenizer:
 
     @property
     def template(self) -> str:
-        """Its chat template, of several the one named `default`; empty where it has none."""
+        """The chat template, of several the one named `default`; empty if there is none."""
         template = self._tokenizer.chat_template or ""
         return str(template.get("default", "") if isinstance(template, dict) else template)
 
     def render(
         self, messages: Sequence[ChatMessage], *, tools: object = None, opens: bool = False
     ) -> str:
-        """Messages as text.
+        """Return messages as text.
 
         Args:
-            messages: as in the file; templates may change them, so each call gets its own.
-            tools: as the trainer passes them.
-            opens: whether the header of the assistant's next message follows.
+            messages: messages of the file; copied, since templates may change them.
+            tools: tools as the trainer passes them.
+            opens: add the header of the assistant's next message.
 
         Raises:
-            TemplateError: the template refuses, whatever its reason.
+            TemplateError: the template raised an error.
         """
         try:
             rendered = self._tokenizer.apply_chat_template(
@@ -54,23 +54,23 @@ class ChatTokenizer:
                 add_generation_prompt=opens,
                 tokenize=False,
             )
-        # A template is somebody's program: what it can raise has no end, and all of it ends a training run.
+        # A template is a program of any origin: it can raise any error, and each ends a training run.
         except Exception as error:
             raise TemplateError(f"{type(error).__name__}: {error}") from error
         return str(rendered)
 
     def ids(self, text: str, *, special: bool = True) -> list[int]:
-        """A text as tokens; with `special`, those the tokenizer adds to every text."""
+        """Return the token ids of a text; with `special`, including those the tokenizer adds to every text."""
         ids: list[int] = self._tokenizer(text, add_special_tokens=special)["input_ids"]
         return ids
 
     def ended(self, text: str) -> str:
-        """A text that ends with the end-of-text token."""
+        """Return a text with the end-of-text token at its end."""
         return text if text.endswith(self.eos) else text + self.eos
 
 
 def open_tokenizer(name: str) -> ChatTokenizer:
-    """A tokenizer from a folder, a `tokenizer.json` (with what lies beside it), or the Hub by its id.
+    """Return a tokenizer from a folder, a `tokenizer.json` (with the files beside it), or the Hub by its id.
 
     Raises:
         UsageError: `transformers` is not installed, or there is no such tokenizer.
@@ -95,10 +95,10 @@ def check_rendered(
     limit: int | None,
     problems: Problems,
 ) -> int | None:
-    """Add what shows when a row is rendered.
+    """Add the problems of a row when it is rendered.
 
     Returns:
-        The limit in tokens under which it loses nothing; None where it cannot be rendered.
+        The smallest limit in tokens under which the row loses nothing; None if it cannot be rendered.
     """
     if problems.stops:
         return None
@@ -116,14 +116,14 @@ def check_rendered(
     has_two = len(wholes) == 2 and all(problem.code != "identical_sides" for problem in problems)
     if has_two and wholes[0] == wholes[1]:
         problems.note("same_tokens")
-    kept = min(_common_prefix(alone, whole) for whole in wholes)
-    if facts.prompt_is_prefix and kept < len(alone):
-        detail = f"{len(alone) - kept} of {len(alone)} tokens of the prompt"
+    shared = min(_common_prefix(alone, whole) for whole in wholes)
+    if facts.prompt_is_prefix and shared < len(alone):
+        detail = f"{len(alone) - shared} of {len(alone)} tokens of the prompt"
         problems.note("prompt_not_prefix", detail)
     if limit is not None and needed > limit:
-        fills = bool(example.sides) and kept >= limit and "prompt_too_long" in facts.fates
+        fills = bool(example.sides) and shared >= limit and "prompt_too_long" in facts.fates
         problems.note(
-            "prompt_too_long" if fills else "too_long", f"{kept if fills else needed} tokens"
+            "prompt_too_long" if fills else "too_long", f"{shared if fills else needed} tokens"
         )
     return needed
 
@@ -131,7 +131,7 @@ def check_rendered(
 def _tokens(
     example: Example, tokenizer: ChatTokenizer, facts: StageFacts
 ) -> tuple[list[int], list[list[int]]]:
-    """The prompt alone, and the whole with each side."""
+    """Return the tokens of the prompt alone, and of the prompt with each side."""
     prompt = example.prompt
     if isinstance(prompt, str):
         sides = [side for side in example.sides.values() if isinstance(side, str)] or [""]
@@ -154,10 +154,10 @@ def _tokens(
 
 
 def expected_answers(example: Example, tokenizer: ChatTokenizer) -> list[str]:
-    """Return what stands after the prompt of each side when the tokenizer's template has written it.
+    """Return the text that the tokenizer's template writes after the prompt, for each side.
 
     Raises:
-        TemplateError: it refuses.
+        TemplateError: the template refuses the messages.
     """
     assert not isinstance(example.prompt, str)
     opening = tokenizer.render(example.prompt, opens=True)
@@ -170,7 +170,7 @@ def expected_answers(example: Example, tokenizer: ChatTokenizer) -> list[str]:
 def _check_carried(
     example: Example, tokenizer: ChatTokenizer, facts: StageFacts, problems: Problems
 ) -> None:
-    """Check whether a template shows tools and tool calls, and no null as the word None."""
+    """Check that a template shows tools and tool calls, and no null as the word None."""
     tools = None if facts.drops_tools else tools_of(example)
     assert not isinstance(example.prompt, str)
     sides = [[*example.prompt, *_listed(side)] for side in example.sides.values()]
@@ -195,7 +195,7 @@ def _check_carried(
 def _makes_no_difference(
     tokenizer: ChatTokenizer, messages: Sequence[ChatMessage], tools: object, rendered: str
 ) -> bool:
-    """Tell whether messages render as they did; a template that refuses makes a difference."""
+    """Return True if messages still render to the same text; False if the template refuses them."""
     try:
         return tokenizer.render(messages, tools=tools) == rendered
     except TemplateError:
@@ -207,7 +207,7 @@ def _listed(side: list[ChatMessage] | str) -> list[ChatMessage]:
 
 
 def _plain(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Messages that any chat template takes, for counting."""
+    """Return messages that any chat template accepts, for counting."""
     names = {"call": "assistant", "tool": "user"}
     return [
         {

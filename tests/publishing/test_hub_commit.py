@@ -207,7 +207,7 @@ def test_a_commit_of_somebody_else_meanwhile_is_not_overwritten(
         real(*arguments, **options)
 
     monkeypatch.setattr(HfApi, "preupload_lfs_files", meanwhile)
-    with pytest.raises(CurateError, match="changed while"):
+    with pytest.raises(CurateError, match="changed during the push"):
         push(hub, files)
     assert hub.files(REPO)["README.md"] == b"theirs"
 
@@ -225,20 +225,20 @@ def test_a_token_the_hub_does_not_know(
     hub: HubServer, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_other")
-    with pytest.raises(CurateError, match="does not take the token") as caught:
+    with pytest.raises(CurateError, match="does not accept the token") as caught:
         push(hub, files)
     assert "hf_other" not in str(caught.value)
     assert hub.repos == {}
 
 
 def test_a_token_without_the_right_to_write(hub: HubServer, files: dict[str, Path]) -> None:
-    with pytest.raises(CurateError, match="may not write to somebody/parcels"):
+    with pytest.raises(CurateError, match="no write access to somebody/parcels"):
         push(hub, files, repo="somebody/parcels")
     hub.writable = ("me", "other")
     push(hub, files, repo="other/parcels", public=True)
     hub.writable = ("me",)
     files["README.md"].write_bytes(CARD + b"new")
-    with pytest.raises(CurateError, match="may not write to other/parcels"):
+    with pytest.raises(CurateError, match="no write access to other/parcels"):
         push(hub, files, repo="other/parcels", public=True)
 
 
@@ -248,7 +248,7 @@ def test_a_repository_that_is_there_and_cannot_be_seen(
     push(hub, files)
     hub.fail.append(("GET", "/api/datasets/", 404))
     before = dict(hub.files(REPO))
-    with pytest.raises(CurateError, match="there already, and the token may not see it"):
+    with pytest.raises(CurateError, match="exists, and the token has no access to it"):
         push(hub, files)
     assert hub.files(REPO) == before
 

@@ -160,7 +160,7 @@ def test_figures_that_do_not_add_up_are_not_published(run: Path, change: dict[st
 def test_files_of_different_runs_are_not_published(run: Path) -> None:
     sidecar = run / "export/trl/sft_provenance.parquet"
     pl.read_parquet(sidecar).reverse().write_parquet(sidecar)
-    with pytest.raises(CurateError, match="does not tell of the rows"):
+    with pytest.raises(CurateError, match="does not match the rows"):
         prepare_push(run, REPO)
 
 
@@ -582,7 +582,7 @@ def test_the_report_is_scanned_with_what_it_holds_of_dialogues_that_were_not_sel
 
 @pytest.mark.parametrize("way", ["redact", "leave_out"])
 def test_a_report_is_refused_where_rows_are_to_be_cleaned(run: Path, way: str) -> None:
-    with pytest.raises(UsageError, match="every dialogue as it is"):
+    with pytest.raises(UsageError, match="every dialogue unchanged"):
         prepare_push(run, REPO, PushOptions(report=True, **{way: ("email",)}))
     assert not (run / "push").exists()
 

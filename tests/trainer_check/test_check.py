@@ -519,7 +519,7 @@ def test_a_hub_that_does_not_answer_is_said_once_and_nothing_is_retried(
     pytest.importorskip("transformers")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    with pytest.raises(UsageError, match="does not answer, and this machine has no copy"):
+    with pytest.raises(UsageError, match="does not answer, and there is no local copy"):
         check_path(write_rows(tmp_path, [p.TRL_DPO]), "trl", tokenizer="nobody/none-such")
     assert "Retrying" not in caplog.text
 
