@@ -1,4 +1,4 @@
-"""What was asked and what it cost: counts a purpose, and the limit a recipe sets."""
+"""Counts of calls and tokens by purpose, and the budget that a recipe sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from curate.errors import BudgetReached
 
 @dataclass(slots=True)
 class CallCounts:
-    """Counts of one purpose, or of several added up.
+    """Counts of calls and tokens of one purpose, or of several added up.
 
     Attributes:
-        requests: asked by a stage; each is answered by a sent call, a kept reply or another's call.
-        hits: requests answered without a call of their own.
-        sent: calls made, repeats after a fault included.
+        requests: requests that a stage made; each is answered by a sent call, a kept reply or the call of an equal request.
+        hits: requests that were answered without a call of their own.
+        sent: calls that were made, retries after a fault included.
         prompt_tokens, cached_tokens, completion_tokens: of sent calls, as the engine reports them;
             cached ones are part of the prompt's.
         faults: calls that gave no reply, by kind.
@@ -33,13 +33,13 @@ class CallCounts:
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: CallCounts) -> None:
-        """Add another's counts to these."""
+        """Add the counts of `other` to these."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.faults.update(other.faults)
 
     def add_call(self, completion: Completion) -> None:
-        """Count one call that came back, with a reply or a fault."""
+        """Add the tokens, or the fault, of one finished call."""
         self.prompt_tokens += completion.usage.prompt_tokens
         self.cached_tokens += completion.usage.cached_tokens
         self.completion_tokens += completion.usage.completion_tokens
@@ -47,7 +47,7 @@ class CallCounts:
             self.faults[completion.fault.kind] += 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for the manifest."""
+        """Return plain data for the manifest."""
         return {name: getattr(self, name) for name in _COUNTS} | {"faults": dict(self.faults)}
 
 
@@ -56,18 +56,18 @@ _COUNTS = tuple(field.name for field in fields(CallCounts) if field.name != "fau
 
 @dataclass(slots=True)
 class Accounting:
-    """Tallies by purpose (`stage.step`); mutable, and adds up over engines and processes.
+    """Call counts by purpose (`stage.step`), which can be added up over engines and processes.
 
     Attributes:
-        damaged: kept replies that could not be read and were taken for never received; not by purpose,
-            since the response cache does not know it.
+        damaged: number of kept replies that could not be read and count as not received; not by purpose,
+            which the response cache does not know.
     """
 
     purposes: dict[str, CallCounts] = field(default_factory=dict)
     damaged: int = 0
 
     def of(self, purpose: str) -> CallCounts:
-        """The tally of one purpose, made when it is not there yet."""
+        """Return the counts of a purpose; new, empty ones at its first use."""
         tally = self.purposes.get(purpose)
         if tally is None:
             tally = self.purposes[purpose] = CallCounts()
@@ -75,7 +75,7 @@ class Accounting:
 
     @property
     def stages(self) -> dict[str, CallCounts]:
-        """Tallies by stage: the part of the purpose before its first dot."""
+        """Return the counts by stage, the part of a purpose before its first dot."""
         stages: dict[str, CallCounts] = {}
         for purpose, tally in self.purposes.items():
             stages.setdefault(purpose.partition(".")[0], CallCounts()).add(tally)
@@ -83,24 +83,24 @@ class Accounting:
 
     @property
     def total(self) -> CallCounts:
-        """All purposes added up."""
+        """Return the sum over all purposes."""
         total = CallCounts()
         for tally in self.purposes.values():
             total.add(tally)
         return total
 
     def merge(self, other: Accounting) -> None:
-        """Add another's tallies to these."""
+        """Add the counts of `other` to these."""
         for purpose, tally in other.purposes.items():
             self.of(purpose).add(tally)
 
 
 @dataclass(slots=True)
 class Budget:
-    """A limit on what a run may use; None is no limit. Share one among the askers of a run.
+    """Limits on the calls, tokens and money of a run; None is no limit. All clients of a run share one.
 
-    Calls are counted as they start, tokens and money as replies arrive: calls already in flight when a
-    limit is met are finished and kept, so those two can be passed by what was in flight.
+    Calls are counted when they start, tokens and money when replies arrive. Calls in flight when a limit is
+    reached are finished and kept, so tokens and money can exceed their limits by those calls.
     """
 
     calls: int | None = None
@@ -114,7 +114,7 @@ class Budget:
         """Take a call from the budget.
 
         Raises:
-            BudgetReached: a limit is used up; no call is to be made.
+            BudgetReached: a limit is reached; the call must not be made.
         """
         if self.calls is not None:
             _check("calls", self.used_calls, self.calls)
@@ -125,7 +125,7 @@ class Budget:
         self.used_calls += 1
 
     def add_usage(self, usage: Usage, prices: Prices | None) -> None:
-        """Count what a reply used."""
+        """Add the tokens of a reply, and their cost where prices are known."""
         self.used_tokens += usage.prompt_tokens + usage.completion_tokens
         if prices is not None:
             self.used_money += cost_of(usage, prices)
@@ -142,7 +142,7 @@ def _check(name: str, used: float, limit: float) -> None:
 
 
 def cost_of(usage: Usage, prices: Prices) -> float:
-    """Money for some tokens; cached ones at their own price where there is one."""
+    """Return the cost of tokens; cached ones at `cached_input` where that is set."""
     cached = prices.input if prices.cached_input is None else prices.cached_input
     return (
         (usage.prompt_tokens - usage.cached_tokens) * prices.input

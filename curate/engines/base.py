@@ -1,8 +1,8 @@
-"""The one protocol through which a model is asked.
+"""The protocol of engines, and the types that pass through it.
 
-An engine is a thin thing: it turns a `Request` into a `Completion`. What fails in a call is data
-(`Completion.fault`), so that a stage can say why a row is unscored; only an engine that cannot work at
-all raises `EngineError`. Replies, retries and accounting are `engines.client`, not the engine.
+An engine turns a `Request` into a `Completion`. A failed call is data (`Completion.fault`), so that a stage
+can say why a row is unscored; only an engine that cannot work at all raises `EngineError`. Kept replies,
+retries and accounting are in `engines.client`, not in the engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from curate.engines.layout import Chat, Trunk
 
 
 class Capability(StrEnum):
-    """What an engine can do beyond text in, text out."""
+    """A feature of an engine beyond text in, text out."""
 
     JSON_SCHEMA = "json_schema"
     TOP_LOGPROBS = "top_logprobs"
@@ -31,15 +31,15 @@ class Capability(StrEnum):
     """A thought may be put before the forced start of a reply."""
     SEED = "seed"
     PARALLEL = "parallel"
-    """Siblings may be asked at once. Without it they are best asked one after the other, because the
-    engine serves them from one slot whose cache holds their common start."""
+    """Siblings may be sent at once. Without it they are best sent one after the other, because the
+    engine serves them from one slot whose cache holds their common prefix."""
     BATCH = "batch"
-    """Siblings are best handed over together in one `complete`, which serves them from one trunk."""
+    """Siblings are best given together to one `complete`, which serves them from one trunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
-    """All that determines an engine's reply to a request; the first half of the cache key."""
+    """Everything that determines replies besides the request; the first half of the cache key."""
 
     engine: str
     model: str
@@ -49,7 +49,7 @@ class EngineIdentity:
 
     @property
     def key(self) -> str:
-        """128-bit hash, 32 hex digits."""
+        """Return a 128-bit hash of the identity, 32 hex digits."""
         return _identity_key(self)
 
 
@@ -58,23 +58,23 @@ class Request:
     """One question to a model.
 
     Attributes:
-        trunk: what the request shares with others about the same dialogue, or a whole chat.
-        question: what stands behind the trunk; empty where the trunk asks all, and behind a chat.
-        max_tokens: bound of the reply.
+        trunk: the prompt's start, shared with other requests about the same dialogue; or a whole chat.
+        question: the text after the trunk; empty where the trunk holds the question, and after a chat.
+        max_tokens: upper bound of the reply, in tokens.
         prefill: forced start of the reply, not part of `Completion.text`. An engine without
-            `Capability.PREFILL` leaves it out, so the question must stand without it; so does every
-            engine that has `JSON_SCHEMA` when there is a schema, which forces the start by itself.
-        thought: what the model thought about the question before, put before the prefill in the marks of a
-            thought; of label reads, on engines with `THOUGHTS`.
+            `Capability.PREFILL` leaves it out, so the question must make sense without it. With a schema,
+            engines that have `JSON_SCHEMA` leave it out too: the schema forces the start.
+        thought: the model's own thought about the question from an earlier reply, placed before the prefill between
+            thinking tags; for label reads on engines with `THOUGHTS`.
         temperature: 0 is greedy.
-        schema: JSON schema the reply must follow, where the engine has `JSON_SCHEMA`.
-        labels: when not empty, the first token's distribution is read and these labels are wanted.
+        schema: JSON schema that the reply must follow, where the engine has `JSON_SCHEMA`.
+        labels: when not empty, the first token's distribution is read for these labels.
         sample: index among repeated samples of the same prompt; part of the cache key and of the seed.
         tools: tool definitions shown to a policy model.
-        purpose: what the call is for, as `stage.step`; accounting only, not part of the key.
-        affinity: names what the request is about (a dialogue's content hash): an engine with several
-            servers sends equal affinities to one of them. Not part of the key.
-        turns: numbers of the turns that the reply scores; empty where it scores none. Not part of the key.
+        purpose: `stage.step`, for accounting; not part of the key.
+        affinity: name of the request's subject (a dialogue's content hash); an engine with several servers sends
+            requests of equal affinity to one of them. Not part of the key.
+        turns: numbers of the turns that the reply scores. Not part of the key.
     """
 
     trunk: Trunk | Chat
@@ -95,27 +95,26 @@ class Request:
 
     @property
     def messages(self) -> tuple[Mapping[str, Any], ...]:
-        """The chat messages, in OpenAI's form."""
+        """Return the chat messages in OpenAI's form."""
         if isinstance(self.trunk, Chat):
             return self.trunk.messages
         return ({"role": "user", "content": self.trunk.text + self.question},)
 
     @property
     def seed(self) -> int:
-        """Seed of what is drawn on engines that have `SEED`, 31 bits, from the messages and the sample.
+        """Return the sampling seed for engines that have `SEED`, 31 bits, from the messages and the sample index.
 
-        Draws of one seed go the same way in every prompt: by the sample alone, the same turn of all dialogues would
-        get the same luck.
+        With a seed from the sample index alone, all prompts would share their random draws.
         """
         content = _canonical([self.messages, self.sample])
         return int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "big") >> 1
 
     def key(self, identity: EngineIdentity) -> str:
-        """Cache key: 128-bit hash of the engine's identity and the request, as sorted JSON, in 32 hex digits.
+        """Return the cache key: a 128-bit hash of the engine's identity and the request as sorted JSON, 32 hex digits.
 
-        What siblings share is hashed once, with their trunk.
+        The part that siblings share is hashed once, with their trunk.
         """
-        asked: list[object] = [
+        options: list[object] = [
             self.max_tokens,
             self.prefill,
             self.temperature,
@@ -125,8 +124,8 @@ class Request:
             self.sample,
             self.tools,
         ]
-        # Left out where there is none, so that replies from before there were thoughts are found.
-        rest = _canonical([*asked, self.thought] if self.thought else asked)[1:]
+        # Left out where there is none: replies kept before requests had thoughts stay valid.
+        rest = _canonical([*options, self.thought] if self.thought else options)[1:]
         if isinstance(self.trunk, Chat):
             start = _canonical([identity.key, self.trunk.messages])[:-1]
             return hashlib.blake2b(start + b"," + rest, digest_size=16).hexdigest()
@@ -157,7 +156,7 @@ FaultKind = Literal[
 TRANSIENT: frozenset[str] = frozenset(
     {"timeout", "rate_limited", "server", "connection", "malformed_reply"}
 )
-"""Faults worth trying again, and never stored."""
+"""Kinds of faults that are retried, and never stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +164,9 @@ class Fault:
     """Why a call gave no reply.
 
     Attributes:
-        detail: in the server's own words, without keys.
+        detail: the server's own message, without keys.
         retry_after: seconds that the server asks to wait.
-        status: of the HTTP reply; None where there was none.
+        status: HTTP status of the reply; None where there was no reply.
     """
 
     kind: FaultKind
@@ -177,18 +176,18 @@ class Fault:
 
     @property
     def is_transient(self) -> bool:
-        """True when the same call may succeed later."""
+        """True if the same call may succeed later."""
         return self.kind in TRANSIENT
 
     @property
     def reason(self) -> str:
-        """The reason code of what is unscored for it: whether the row was too long, or the engine failed."""
+        """Return the reason code of a row that is unscored because of this fault."""
         return "context_overflow" if self.kind == "context_overflow" else "engine_error"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one call, as the engine reports them."""
+    """Token counts of one call, as the engine reports them; cached tokens are part of the prompt's."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -197,16 +196,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came back.
+    """The outcome of a request: a reply or a fault.
 
     Attributes:
-        text: the reply, without the prefill.
-        thought: what a server parsed off the reply as the model's thinking; elsewhere it stands in the text.
+        text: the reply without the prefill.
+        thought: the model's thinking, where the server separates it; elsewhere it is part of the text.
         finish: `stop`, `length` (cut by max_tokens), `tool_calls`, or `error`.
         first_token: for a request with labels: (token text, log-probability) pairs of the first
             position, most likely first, from the full softmax before temperature.
-        exact_labels: True when `first_token` holds exactly the wanted labels (LABEL_LOGPROBS), so that
-            a label that is missing has no token rather than a small probability.
+        exact_labels: True if `first_token` holds exactly the requested labels (LABEL_LOGPROBS): a missing label
+            then has no token, rather than a small probability.
         tool_calls: in OpenAI's wire form.
         fault: set when there is no reply.
     """
@@ -223,30 +222,30 @@ class Completion:
 
 @runtime_checkable
 class Engine(Protocol):
-    """A model that can be asked. See DESIGN for the contract; `engines.scripted` is the smallest one."""
+    """A model that answers requests; `engines.scripted` is the smallest implementation."""
 
     @property
     def identity(self) -> EngineIdentity:
-        """All that determines a reply, but the request."""
+        """Everything that determines replies besides the request."""
         ...
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the engine can do; settled when it is opened."""
+        """Features of the engine, fixed when it is opened."""
         ...
 
     @property
     def open_dialogues(self) -> int:
-        """How many dialogues are best kept open at once (slots, or requests in flight)."""
+        """Number of dialogues that are best kept open at once (slots, or requests in flight)."""
         ...
 
     @property
     def context_tokens(self) -> int | None:
-        """Size of the context window in tokens, where known."""
+        """Size of the context window in tokens; None where it is not known."""
         ...
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer siblings on one trunk, in order. Never raises for a single failed call."""
+        """Answer siblings on one trunk, in order. A failed call is a completion with a fault, never an exception."""
         ...
 
     async def close(self) -> None:
@@ -256,18 +255,18 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Splitting(Protocol):
-    """An engine with BATCH that answers siblings in several calls of its own.
+    """An engine with BATCH that answers siblings in several calls.
 
-    Who keeps replies must not wait for one call until another is done, so it hands over each by itself.
+    The client makes each call by itself, so that a reply is kept as soon as its call returns.
     """
 
     def split(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Indices of the requests that go in one call, in groups; every index once."""
+        """Group the indices of the requests that go into one call; every index occurs once."""
         ...
 
 
 Ask = Callable[[Sequence[Request]], Awaitable[list[Completion]]]
-"""Engine, cache, retries and accounting, bound to a model role (judge, policy, reviser)."""
+"""Answers requests through cache, retries and accounting of one model role (judge, policy, reviser)."""
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
-"""The response cache: a reply that was received is never asked for again, also after kill -9.
+"""The response cache: a request whose reply was received is never sent again, even after kill -9.
 
-Replies lie in a `storage.store.Store` by the key of what was asked, and are there once `put` was awaited. What is
-damaged, by a disk or a copy, is passed over and asked for again.
+Replies are stored in a `storage.store.Store` by request key, durably once `put` has been awaited. A damaged reply
+is skipped, so its request is sent again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from curate.storage.store import Store
 
 
 class ReplyCache:
-    """Replies by request key. Used by one event loop; safe beside other processes.
+    """Replies by request key, for one event loop; other processes may use the same file.
 
     Args:
-        path: the store, a file on a local disk; made when missing.
+        path: file of the store, on a local disk; created when missing.
 
     Attributes:
-        store: where the replies lie, as JSON.
+        store: holds the replies as JSON.
 
     Raises:
         CurateError: as `Store`.
@@ -42,42 +42,43 @@ class ReplyCache:
 
     @property
     def damaged(self) -> int:
-        """Kept replies that were met and could not be read; they count as never received."""
+        """Number of replies found damaged so far; they count as not received."""
         return self.store.damaged + len(self._unreadable)
 
     def put(self, replies: Mapping[str, Completion]) -> Awaitable[None]:
-        """Keep replies. They outlive this process from the moment this was awaited.
+        """Keep replies, durably once the result has been awaited.
 
         Args:
             replies: by request key, as received; an earlier reply under a key is replaced.
 
         Raises:
-            CurateError: when awaited; the disk is full or the store cannot be written. What was kept stays whole.
+            CurateError: when awaited; the disk is full or the store cannot be written. Earlier replies stay intact.
         """
         return self.store.put_soon(
             (key, orjson.dumps(completion_to_json(reply))) for key, reply in replies.items()
         )
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """The replies that are there, of those asked for; a damaged one is not (see `damaged`).
+        """Return the kept replies of these keys, without damaged ones (see `damaged`).
 
         Raises:
             CurateError: the store as a whole is damaged.
         """
-        found: dict[str, Completion] = {}
+        completions: dict[str, Completion] = {}
         for key, reply in self.store.get(keys).items():
             completion = read_reply(reply)
             if completion is None:
                 self._unreadable.add(key)
             else:
-                found[key] = completion
-        return found
+                completions[key] = completion
+        return completions
 
     def first_served(self, identity: str, served: str) -> str:
-        """The name under which a model first replied, of those whose replies are kept here.
+        """Return the name under which a model's first kept reply came.
 
         Args:
-            served: the name it has now; it is remembered where there was none.
+            identity: key of the model's identity.
+            served: the name that its replies have now; stored where there is none yet.
 
         Raises:
             CurateError: the store is damaged or cannot be written.

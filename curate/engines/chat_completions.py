@@ -1,8 +1,8 @@
 """The form of OpenAI's `/chat/completions`: request to body, body to completion, error to fault.
 
-Pure functions, shared by the engines that speak it (`llamacpp` in process, `openai` over HTTP), so that
-they are tested without a model or a socket. A reply is checked here, once, against the types below: what
-does not fit them is a `malformed_reply`, and nothing behind this module meets it.
+Pure functions, shared by the engines that use it (`llamacpp` in process, `openai` over HTTP), and tested without
+a model or a socket. A reply is validated here, once, against the types below; one that does not fit them is
+a `malformed_reply`.
 """
 
 # No `from __future__ import annotations`: pydantic reads the types below as they stand.
@@ -20,11 +20,11 @@ from typing_extensions import TypedDict
 from curate.engines.base import Completion, Fault, FaultKind, Request, Usage
 
 MOST_LOGPROB = 0.01
-"""Rounding may lift the log-probability of a certain token a little above 0."""
+"""Largest log-probability that is accepted: rounding may lift that of a certain token a little above 0."""
 Logprob = Annotated[float, Field(strict=True, le=MOST_LOGPROB, allow_inf_nan=False)]
-"""A log-probability: a number, not text."""
+"""A finite log-probability, as a number and not as text."""
 Count = Annotated[int, Field(ge=0, le=10**9)]
-"""Tokens of one call. No context holds a thousand million of them."""
+"""Tokens of one call; the bound lies above every context."""
 
 
 class _Alternative(TypedDict):
@@ -38,7 +38,7 @@ class _FirstToken(_Alternative, total=False):
 
 class _Logprobs(TypedDict):
     content: Annotated[list[Any], Field(min_length=1)]
-    """Only the first is read, so only that is checked."""
+    """Only the first entry is used, so only that is validated."""
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -49,7 +49,7 @@ class _Function(TypedDict, total=False):
 
 @with_config(ConfigDict(extra="allow"))
 class ChatToolCall(TypedDict, total=False):
-    """A call that a model makes, in OpenAI's form; it keeps what else the server says of it."""
+    """A tool call in OpenAI's form; further fields are kept."""
 
     function: Required[_Function]
 
@@ -90,9 +90,9 @@ _LOGPROBS = TypeAdapter(_Logprobs)
 _FIRST_TOKEN = TypeAdapter(_FirstToken)
 
 KEPT_TOKENS = 20
-"""How many of a first token's alternatives are kept beside those that spell a wanted label."""
+"""Number of a first token's alternatives that are kept, besides those that spell a requested label."""
 
-# The same fact in the words of OpenAI, vLLM, SGLang, llama.cpp, TGI, Anthropic, Mistral and Gemini.
+# The wording of OpenAI, vLLM, SGLang, llama.cpp, TGI, Anthropic, Mistral and Gemini.
 _OVERFLOW = re.compile(
     r"context_length_exceeded|exceed_context_size"
     r"|(?:maximum|model'?s?) context (?:length|window)|available context size|context size has been exceeded"
@@ -108,7 +108,7 @@ _DETAIL_CHARS = 500
 
 
 def chat_body(request: Request) -> dict[str, Any]:
-    """The fields of `/chat/completions` that every server knows, prefill and schema apart."""
+    """Return the request's fields of `/chat/completions` that every server knows, without prefill and schema."""
     body: dict[str, Any] = {
         "messages": [dict(message) for message in request.messages],
         "max_tokens": request.max_tokens,
@@ -125,10 +125,10 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
     """Read a `/chat/completions` reply.
 
     Args:
-        reply: the parsed body; anything that is not such a reply gives a `malformed_reply` fault, and so do
-            log-probabilities that were asked for and are missing, and no content where none is explained
-            by tool calls, by a cut within the thinking, or by thinking alone.
-        echoed: a prefill that the server may repeat in front of the text.
+        reply: the parsed body. A `malformed_reply` fault is returned for anything that is no such reply, for
+            requested log-probabilities that are missing, and for content that is null without tool calls, a cut
+            within the thinking, or thinking alone.
+        echoed: a prefill that the server may repeat before the text.
     """
     try:
         chat = _CHAT.validate_python(reply)
@@ -171,7 +171,7 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
 
 
 def read_usage(usage: WireUsage | None) -> Usage:
-    """Token counts; what a server does not report is 0."""
+    """Return the token counts; those that a server does not report are 0."""
     if not usage:
         return Usage()
     details = usage.get("prompt_tokens_details") or {}
@@ -183,18 +183,18 @@ def read_usage(usage: WireUsage | None) -> Usage:
 
 
 def read_first_token(logprobs: Any, request: Request) -> tuple[tuple[str, float], ...]:
-    """The first token's alternatives from a chat choice's `logprobs`; see `keep_first_token`.
+    """Return the first token's alternatives from a chat choice's `logprobs`, reduced by `keep_first_token`.
 
     Raises:
-        ValueError: they are missing, or are not what the form says.
+        ValueError: they are missing, or have another form.
     """
     if logprobs is None:
         raise ValueError("the log-probabilities that were asked for are missing")
     first = _FIRST_TOKEN.validate_python(_LOGPROBS.validate_python(logprobs)["content"][0])
-    # Different tokens may read the same (bytes of a character, variants of a blank): all are kept.
+    # Different tokens may have the same text (bytes of a character, kinds of blanks): all are kept.
     pairs = [(top["token"], top["logprob"]) for top in first["top_logprobs"]]
-    # The sampled token comes along even where it is not among the most likely ones. Where it is, the
-    # list's figure stands: a grammar changes the sampled token's own.
+    # The sampled token is added where it is not among the most likely ones. Otherwise the list's figure is used:
+    # a grammar changes the figure that is given for the sampled token itself.
     sampled = first["token"]
     if not any(token == sampled for token, _ in pairs):
         pairs.append((sampled, first["logprob"]))
@@ -204,12 +204,12 @@ def read_first_token(logprobs: Any, request: Request) -> tuple[tuple[str, float]
 def keep_first_token(
     pairs: list[tuple[str, float]], request: Request
 ) -> tuple[tuple[str, float], ...]:
-    """The most likely ones and all that spell a wanted label, most likely first."""
+    """Return the most likely pairs and all that spell a requested label, most likely first."""
     pairs.sort(key=_logprob, reverse=True)
     if len(pairs) <= KEPT_TOKENS:
         return tuple(pairs)
-    wanted = {label.strip().casefold() for label in request.labels}
-    rest = (pair for pair in pairs[KEPT_TOKENS:] if pair[0].strip().casefold() in wanted)
+    labels = {label.strip().casefold() for label in request.labels}
+    rest = (pair for pair in pairs[KEPT_TOKENS:] if pair[0].strip().casefold() in labels)
     return (*pairs[:KEPT_TOKENS], *rest)
 
 
@@ -219,18 +219,18 @@ _logprob = itemgetter(1)
 def failed(
     kind: FaultKind, detail: str, retry_after: float | None = None, status: int | None = None
 ) -> Completion:
-    """A completion that is only a fault; the detail is bounded, since servers quote whole prompts."""
+    """Return a completion that is a fault; its detail is cut to 500 characters, since servers quote whole prompts."""
     return Completion(
         finish="error", fault=Fault(kind, detail[:_DETAIL_CHARS], retry_after, status)
     )
 
 
 def cut_by_context(prompt: int, room: int, request: Request, context: int) -> Completion:
-    """The fault of a reply that met the end of the context before its own limit.
+    """Return the fault of a reply that reached the end of the context before its own limit.
 
     Args:
         prompt: tokens of the prompt.
-        room: tokens that the reply could have.
+        room: tokens that were left for the reply.
     """
     return failed(
         "context_overflow",
@@ -240,26 +240,26 @@ def cut_by_context(prompt: int, room: int, request: Request, context: int) -> Co
 
 
 def malformed(problem: str, error: ValueError) -> Completion:
-    """The fault of a 200 reply that is not what was asked for."""
-    said = str(error)
+    """Return the fault of a 200 reply that is not of the requested form."""
+    detail = str(error)
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
-        said = f"{place}: {first['msg']}, not {str(first['input'])[:80]!r}"
-    return failed("malformed_reply", f"{problem}: {said}")
+        detail = f"{place}: {first['msg']}, not {str(first['input'])[:80]!r}"
+    return failed("malformed_reply", f"{problem}: {detail}")
 
 
 def read_error(
     status: int, message: str, *, retry_after: float | None = None, code: str = ""
 ) -> Completion:
-    """The fault that an HTTP status and its message stand for."""
+    """Return the fault of an HTTP error, from its status, message and error code."""
     kind = _kind_of_error(status, f"{code} {message}" if code else message)
     waits = kind in ("timeout", "rate_limited", "server") or status == 429
     return failed(kind, f"HTTP {status}: {message}", retry_after if waits else None, status)
 
 
 def _kind_of_error(status: int, text: str) -> FaultKind:
-    # Some servers report an over-long prompt as their own failure; it is the caller's to fix.
+    # Some servers report an over-long prompt as a failure of their own (5xx).
     if (status in (400, 413, 422) or status >= 500) and _OVERFLOW.search(text):
         return "context_overflow"
     if status in (400, 403, 413, 422) and _REFUSED.search(text):
@@ -275,46 +275,46 @@ def _kind_of_error(status: int, text: str) -> FaultKind:
 
 
 LETTER_PREFIX = "Answer:"
-"""Forced start before a letter. Behind `(`, which suits digits, a judge gives digits to a question with letters."""
+"""Forced start before a letter. After `(`, which suits digits, judges answer with digits where letters are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelMass:
-    """Log-probability per label (only labels that were seen) and the share of mass they cover."""
+    """Log-probability by label, of labels that were seen, and the probability they have together."""
 
     logprobs: Mapping[str, float]
     coverage: float
 
     @property
     def probabilities(self) -> dict[str, float]:
-        """Renormalised over the labels seen; empty where none was."""
+        """Return the probabilities, renormalised over the labels seen; empty where none was."""
         total = logsumexp(list(self.logprobs.values()))
         return {label: math.exp(value - total) for label, value in self.logprobs.items()}
 
     @property
     def best(self) -> str | None:
-        """The most likely label, ties to the first asked for; None where none was seen."""
+        """Return the most likely label, of equal ones the first requested; None where none was seen."""
         return max(self.logprobs, key=lambda label: self.logprobs[label]) if self.logprobs else None
 
 
 def read_labels(
     completion: Completion, labels: Sequence[str], *, ignore_case: bool = False
 ) -> LabelMass:
-    """Collect the mass of each label from a completion's first token.
+    """Sum the probability of each label over the tokens that spell it, from a completion's first token.
 
     Args:
         completion: reply to a request with `labels`.
         labels: the labels, in order of preference for ties.
         ignore_case: True for words (yes/no), False for letters and digits.
     """
-    found: dict[str, list[float]] = {label: [] for label in labels}
+    values_by_label: dict[str, list[float]] = {label: [] for label in labels}
     folded = {(label.casefold() if ignore_case else label): label for label in labels}
     for token, logprob in completion.first_token:
         spelling = token.strip()
         label = folded.get(spelling.casefold() if ignore_case else spelling)
         if label is not None and logprob > -math.inf:
-            found[label].append(logprob)
-    logprobs = {label: logsumexp(values) for label, values in found.items() if values}
+            values_by_label[label].append(logprob)
+    logprobs = {label: logsumexp(values) for label, values in values_by_label.items() if values}
     return LabelMass(logprobs, min(1.0, sum(math.exp(value) for value in logprobs.values())))
 
 

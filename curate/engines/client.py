@@ -1,10 +1,10 @@
-"""How stages ask: layers of one `complete`, from kept replies down to the engine.
+"""The client through which stages ask a model: layers of `complete`, from kept replies down to the engine.
 
     Cached → TrunkFirst → SingleFlight → Retrying → OneByOne → Budgeted → Recorded → engine
 
-Each layer takes calls by their cache key and hands every reply that is final to `answer`, the moment it is
-there: whatever becomes of its siblings, a reply that was paid for reaches whoever waits for it. `Client` puts
-the layers together and is the `Ask` that a stage gets.
+Each layer takes calls by their cache key and passes each final reply to `answer` as soon as it arrives, so that a
+reply that was paid for is delivered even if a sibling fails. `Client` puts the layers together; it is the `Ask`
+that a stage gets.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ Answer = Callable[[str, Completion], None]
 
 
 class Layer(Protocol):
-    """What takes calls and answers them."""
+    """One step of the client: takes calls and answers them."""
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Answer siblings. What it raises is no failure of one call: nothing more can be asked."""
+        """Answer siblings. An exception means that no more calls can be made; one failed call is a completion."""
         ...
 
 
 class Replies(Protocol):
-    """Kept replies: `engines.cache.ReplyCache`, or something that must be awaited to reach one."""
+    """Kept replies: `engines.cache.ReplyCache`, or access to one that must be awaited."""
 
     def get_many(
         self, keys: Sequence[str]
     ) -> dict[str, Completion] | Awaitable[dict[str, Completion]]:
-        """The replies that are there, of those asked for."""
+        """Return the kept replies of these keys."""
         ...
 
     def put(self, replies: Mapping[str, Completion]) -> Awaitable[None]:
-        """Keep replies by key; they outlive this process from the moment this was awaited."""
+        """Keep replies by key, durably once the result has been awaited."""
         ...
 
 
 class CallBudget(Protocol):
-    """What may still be used: `Budget`, or a share of one that must be awaited."""
+    """The rest of a budget: `Budget`, or a share of one that must be awaited."""
 
     def start_call(self) -> Awaitable[None] | None:
-        """Take a call; raises BudgetReached."""
+        """Take a call from the budget; raises BudgetReached where none is left."""
         ...
 
     def add_usage(self, usage: Usage, prices: Prices | None) -> None:
-        """Count what a reply used."""
+        """Add the tokens and the cost of a reply."""
         ...
 
 
@@ -75,17 +75,16 @@ class Client:
     """Answers requests from the cache or the engine; callable as `base.Ask`.
 
     Args:
-        engine: where misses go.
+        engine: answers requests that have no kept reply.
         cache: kept replies; None keeps nothing.
-        redact: applied to every text that leaves for the engine; the cache key is that of the redacted
-            request, since that is what was answered.
-        refresh: request keys, purposes or stages (`judge`) whose kept replies are asked for again, once
-            each in the life of this object.
-        prices: without them a budget of money does not count what is asked here.
+        redact: applied to every text that is sent; the cache key is that of the redacted request.
+        refresh: request keys, purposes or stages (`judge`) whose kept replies are replaced: each request is
+            sent again once in the life of this object.
+        prices: price of the engine's tokens; None: its calls cost no money in the budget.
 
     Raises:
-        EngineError: on asking, when the engine is given up (then on each further call too).
-        BudgetReached: on asking, before a call that the budget does not allow.
+        EngineError: from a call, when the engine is given up (then from each further call too).
+        BudgetReached: from a call that the budget does not allow; nothing is sent.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class Client:
 
 
 class Cached:
-    """Kept replies first; the rest is asked for, and so is what is to be refreshed, once each."""
+    """Answers from kept replies; passes on what is missing or to be refreshed, each key once."""
 
     def __init__(
         self,
@@ -155,13 +154,13 @@ class Cached:
         self._refreshed: set[str] = set()
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Answer from the cache; what is missing goes on."""
-        kept = await self._look_up(calls)
+        """Answer from the cache; pass on the rest."""
+        hits = await self._look_up(calls)
         missing: dict[str, Request] = {}
         for key, request in calls.items():
-            if key in kept:
+            if key in hits:
                 self._accounting.of(request.purpose).hits += 1
-                answer(key, kept[key])
+                answer(key, hits[key])
             else:
                 missing[key] = request
         if not missing:
@@ -181,8 +180,8 @@ class Cached:
         if self._cache is None:
             return {}
         keys = [key for key, request in calls.items() if not self._is_to_refresh(key, request)]
-        found = self._cache.get_many(keys)
-        return await found if isinstance(found, Awaitable) else found
+        replies = self._cache.get_many(keys)
+        return await replies if isinstance(replies, Awaitable) else replies
 
     def _is_to_refresh(self, key: str, request: Request) -> bool:
         if not self._refresh or key in self._refreshed:
@@ -192,10 +191,10 @@ class Cached:
 
 
 class TrunkFirst:
-    """The first call alone, since it puts the siblings' trunk into the engine's prefix cache; then the others.
+    """Makes the first call alone, which puts the siblings' trunk into the engine's prefix cache; then the others.
 
-    Each goes by itself, so that its reply is kept the moment it is there, and all at once where the engine
-    has PARALLEL. An engine with BATCH is handed siblings together and shares their trunk itself.
+    Each sibling is a call of its own, so that its reply is kept as soon as it arrives; with PARALLEL the others are
+    made at once. An engine with BATCH gets siblings together and shares their trunk itself.
     """
 
     def __init__(self, inner: Layer, engine: Engine) -> None:
@@ -203,7 +202,7 @@ class TrunkFirst:
         self._engine = engine
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Answer group after group, or the first and then all others at once."""
+        """Answer group after group, or the first group and then all others at once."""
         groups = self._group(calls)
         is_parallel = Capability.PARALLEL in self._engine.capabilities and len(groups) > 2
         for group in groups[:1] if is_parallel else groups:
@@ -219,7 +218,7 @@ class TrunkFirst:
             if isinstance(error, asyncio.CancelledError):
                 for task in tasks:
                     task.cancel()
-            # Siblings in flight are waited for: their replies are kept.
+            # Wait for siblings in flight: their replies are kept.
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
@@ -234,7 +233,7 @@ class TrunkFirst:
 
 
 class SingleFlight:
-    """Equal requests that are asked at the same time are one call, whose reply all of them get."""
+    """Makes one call of equal requests that are made at the same time; all of them get its reply."""
 
     def __init__(self, inner: Layer, accounting: Accounting) -> None:
         self._inner = inner
@@ -243,11 +242,11 @@ class SingleFlight:
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
         """Call for what is not in flight, and wait for what is."""
-        theirs = {key: self._flights[key] for key in calls if key in self._flights}
-        mine = {key: calls[key] for key in calls if key not in theirs} if theirs else calls
-        if mine:
-            await self._fly(mine, answer)
-        for key, flight in theirs.items():
+        in_flight = {key: self._flights[key] for key in calls if key in self._flights}
+        new = {key: calls[key] for key in calls if key not in in_flight} if in_flight else calls
+        if new:
+            await self._fly(new, answer)
+        for key, flight in in_flight.items():
             await self._join(key, calls[key], flight, answer)
 
     async def _join(
@@ -281,24 +280,24 @@ class SingleFlight:
             for key in calls:
                 flight = self._flights.pop(key)
                 if not flight.done():
-                    # Whoever waited tries for itself: the reason (a cancelled stage, a budget) may be
-                    # ours alone.
+                    # Each waiting request makes its own call: the reason (a cancelled stage, a budget) may
+                    # concern this one only.
                     flight.cancel()
 
 
 class Retrying:
-    """Calls that fail in passing are repeated; an engine that fails for good is given up.
+    """Retries calls that fail with a transient fault; gives up an engine that keeps failing.
 
     Args:
-        retries: how often a call is repeated after a transient fault.
-        fatal_after: after so many calls in a row (a list of siblings is one) that end in `auth` or
-            `connection` faults, their retries spent, the engine is given up: better than marking every
-            dialogue unscored. Such a call is repeated as often more, so that it is answered with that
-            fault only where others came through meanwhile. HTTP 403 may be about one text alone, so calls
-            about one dialogue that end with it count once.
-        base_delay: seconds before the first retry; doubled for each further one, jittered, at most 60,
-            and never less than the server asked for.
-        deadline: seconds since a call's first try after which no further one begins; None for none.
+        retries: most retries of a call after transient faults.
+        fatal_after: the engine is given up after so many calls in a row (a list of siblings is one call) that end
+            in `auth` or `connection` faults, their retries used up; otherwise every further dialogue would be
+            unscored. Such a call gets as many further retries, so that the fault is its answer only if
+            other calls succeeded meanwhile. HTTP 403 may concern one text only, so such calls about one
+            dialogue count once.
+        base_delay: seconds before the first retry, doubled for each further one, with jitter, at most 60; never
+            less than the server asks for.
+        deadline: seconds after a call's first try in which retries may begin; None: no limit.
     """
 
     def __init__(
@@ -322,7 +321,7 @@ class Retrying:
         self._given_up: str | None = None
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Repeat what fails in passing, and only that, until all is answered or patience ends.
+        """Retry transient faults until all calls are answered, the retries are used up or the deadline is over.
 
         Raises:
             EngineError: the engine is given up.
@@ -335,7 +334,7 @@ class Retrying:
         def sort(key: str, completion: Completion) -> None:
             fault = completion.fault
             faults.append(fault)
-            # An engine that is gone is given up before anything is made of its last faults.
+            # More retries for these: an engine that is gone is given up before its last faults become answers.
             more = self._fatal_after - 1 if fault is not None and fault.kind in _FATAL else 0
             if fault is not None and attempt < self._retries_of(fault) + more:
                 failed[key] = completion
@@ -367,8 +366,8 @@ class Retrying:
 
     def _pause(self, attempt: int, faults: Sequence[Fault | None]) -> float:
         doubled: float = min(self._base_delay * 2**attempt, 60.0) * random.uniform(0.5, 1.0)
-        asked = (fault.retry_after or 0.0 for fault in faults if fault and fault.is_transient)
-        return max((doubled, *asked))
+        requested = (fault.retry_after or 0.0 for fault in faults if fault and fault.is_transient)
+        return max((doubled, *requested))
 
     def _watch_for_the_end(self, calls: Calls, faults: Sequence[Fault | None]) -> None:
         last = faults[-1]
@@ -377,10 +376,10 @@ class Retrying:
             self._forbidden = frozenset()
             return
         if any(fault is not None and fault.status == 403 for fault in faults):
-            about = {request.affinity or key for key, request in calls.items()}
-            if about <= self._forbidden:
+            subjects = {request.affinity or key for key, request in calls.items()}
+            if subjects <= self._forbidden:
                 return
-            self._forbidden |= about
+            self._forbidden |= subjects
         self._fatal_streak += 1
         if self._fatal_streak >= self._fatal_after:
             self._given_up = f"{last.kind}: {last.detail}"
@@ -398,13 +397,13 @@ _FATAL = frozenset({"auth", "connection"})
 
 
 class OneByOne:
-    """Siblings that fail together are asked one by one: a prompt that is too long fails its whole list."""
+    """Repeats siblings one by one when all fail together: one prompt that is too long fails its whole list."""
 
     def __init__(self, inner: Layer) -> None:
         self._inner = inner
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Answer a list, and each of its calls by itself where all of it failed."""
+        """Answer the calls together, and one by one where all of them failed."""
         if len(calls) == 1:
             await self._inner.complete(calls, answer)
             return
@@ -429,9 +428,9 @@ def _fails_as_a_list(completion: Completion) -> bool:
 
 
 class Budgeted:
-    """Each call is taken from the budget before it is made; what it allows is asked, then it raises.
+    """Takes each call from the budget before it is made.
 
-    What a reply used is counted where it arrives (`Recorded`): no call may start meanwhile as if it had cost nothing.
+    Tokens and money are counted where a reply arrives (`Recorded`), before another call can start.
     """
 
     def __init__(self, inner: Layer, budget: CallBudget) -> None:
@@ -439,10 +438,10 @@ class Budgeted:
         self._budget = budget
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Ask what the budget allows.
+        """Make the calls that the budget allows.
 
         Raises:
-            BudgetReached: it allows less than all.
+            BudgetReached: it does not allow all of them; raised after the allowed ones are answered.
         """
         granted: dict[str, Request] = {}
         end: BudgetReached | None = None
@@ -463,11 +462,11 @@ class Budgeted:
 
 
 class Recorded:
-    """The engine, whose replies are kept and counted before anything else happens with them.
+    """Calls the engine; keeps and counts its replies before anything else happens with them.
 
-    Kept is every reply, refusals (`refused`) included. Other faults are not: transient ones may pass, and
-    the rest depend on what a user may change without changing the identity (a key, the size of the
-    context, a server's options), and cost no tokens to meet again.
+    Every reply is kept, refusals (`refused`) included. Other faults are not: transient ones may pass, and the
+    others depend on things that can change while the identity stays (a key, the size of the context, a
+    server's options), and cost no tokens to meet again.
     """
 
     def __init__(
@@ -485,15 +484,15 @@ class Recorded:
         self._prices = prices
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """One call of the engine."""
+        """Make one call of the engine."""
         tallies = [self._accounting.of(request.purpose) for request in calls.values()]
         for tally in tallies:
             tally.sent += 1
         completions = list(map(checked, await self._engine.complete(list(calls.values()))))
         # Nothing may come between the replies and the cache.
         replies = dict(zip(calls, completions, strict=True))
-        kept = {key: reply for key, reply in replies.items() if is_kept(reply)}
-        keeping = self._cache.put(kept) if self._cache is not None and kept else None
+        to_keep = {key: reply for key, reply in replies.items() if is_kept(reply)}
+        keeping = self._cache.put(to_keep) if self._cache is not None and to_keep else None
         for tally, completion in zip(tallies, completions, strict=True):
             tally.add_call(completion)
             if self._budget is not None:
@@ -505,5 +504,5 @@ class Recorded:
 
 
 def is_kept(completion: Completion) -> bool:
-    """Tell whether a completion is a reply, which is never asked for twice."""
+    """Tell whether a completion is kept, so that its request is never sent again."""
     return completion.fault is None or completion.fault.kind == "refused"

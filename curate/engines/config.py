@@ -23,11 +23,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class _Keyless(Config):
-    """What all engines' settings share: no key stands in them."""
+    """Base of all engines' settings; refuses API keys in them."""
 
     @property
     def is_hosted(self) -> bool:
-        """Whether texts leave this machine: they are redacted for hosted engines."""
+        """Tell whether texts leave this machine; they are redacted for hosted engines."""
         return False
 
     @model_validator(mode="before")
@@ -175,18 +175,18 @@ class OpenAIConfig(_Keyless):
 
     @property
     def base_urls(self) -> tuple[str, ...]:
-        """All addresses, at least one."""
+        """Return all addresses, at least one."""
         return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
 
     @property
     def is_hosted(self) -> bool:
-        """True unless all servers run on this machine; texts are redacted for hosted engines."""
+        """Tell whether any server runs elsewhere; texts are redacted for hosted engines."""
         hosts = [urlsplit(url).hostname or "" for url in self.base_urls]
         return not all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether fewer calls are opened when a server says it is too much."""
+        """Tell whether the number of open calls adapts to the server's refusals."""
         return self.concurrency == "adaptive" or (self.concurrency == "auto" and self.is_hosted)
 
 

@@ -1,9 +1,8 @@
-"""The servers behind one engine: HTTP to several addresses that serve the same model.
+"""The servers of one engine: HTTP to one or several addresses that serve the same model.
 
-All requests about one dialogue go to one of them, whose prefix cache then holds it. Which one follows
-from rendezvous hashing (Thaler and Ravishankar 1998): each address has a rank for each dialogue, so that
-an address that fails hands its dialogues to all the others in equal parts, moves nobody else's, and gets
-back its own when it returns.
+All requests about a dialogue go to one address, whose prefix cache then holds it. Rendezvous hashing (Thaler
+and Ravishankar 1998) chooses it: each address has a rank for each dialogue, so the dialogues of an address
+that fails are spread evenly over the others, no other dialogue moves, and they return when it does.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from curate.engines.base import Completion
 from curate.engines.limiter import Limiter
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
-"""Seconds an address that failed is passed over: doubled each time it fails again."""
+"""Seconds for which an address that failed is not used; doubled each time it fails again."""
 CONNECT_SECONDS = 10.0
-"""A host that takes longer to accept a connection is taken for gone."""
+"""A host that takes longer to accept a connection counts as gone."""
 IDLE_SECONDS = 4.0
-"""An idle connection is used again for so long; common servers close theirs after 5 seconds."""
+"""Seconds for which an idle connection is used again; common servers close theirs after 5."""
 SERVER_PATHS = frozenset({"/tokenize", "/props"})
-"""Of vLLM, SGLang and llama.cpp: they lie beside the API and not below its /v1."""
+"""Paths of vLLM, SGLang and llama.cpp beside the API, not below its /v1."""
 MAX_BYTES = 32 * 2**20
-"""Of a reply's body. A long reply with twenty log-probabilities a token takes a third of it."""
+"""Largest body of a reply. A long reply with twenty log-probabilities a token has a third of it."""
 
 
 class BrokenReplyError(Exception):
-    """The server began a reply and did not end it within bounds, or sent something that is no HTTP."""
+    """A reply that began and did not end within bounds, or that is not HTTP."""
 
 
 class _CleanConnections(aiohttp.TCPConnector):
-    """Connections that are not used again once the server has sent something nobody asked for.
+    """A connector that drops idle connections on which the server has sent data.
 
-    A reply that comes a second time, while its connection is idle, would be taken for the answer to the next call.
+    A reply that is sent twice, the second time on an idle connection, would be read as the reply to the next call.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -52,13 +51,13 @@ class _CleanConnections(aiohttp.TCPConnector):
         self._used: weakref.WeakSet[Any] = weakref.WeakSet()
 
     async def connect(self, *arguments: Any, **options: Any) -> Connection:
-        """Return an idle connection on which nothing has come, or a new one."""
+        """Return an idle connection without unread data, or a new one."""
         while True:
             connection = await super().connect(*arguments, **options)
             protocol = connection.protocol
             if protocol is None:
                 return connection
-            # A new connection is returned as it is: what comes on it first is read, and said in the error.
+            # A new connection is returned as it is: early data on it is read as a reply and quoted in the error.
             if protocol not in self._used or not protocol.should_close:
                 self._used.add(protocol)
                 return connection
@@ -66,7 +65,7 @@ class _CleanConnections(aiohttp.TCPConnector):
 
 
 class Endpoint:
-    """One address: its connections, its limiter, and whether it answers.
+    """One address: its connections, its limiter and its state.
 
     Args:
         url: root of the API, without a slash at the end.
@@ -95,21 +94,21 @@ class Endpoint:
 
     @property
     def is_up(self) -> bool:
-        """False while it is passed over."""
+        """False while the address is not used because it failed."""
         return not self._down_until or time.monotonic() >= self._down_until
 
     async def call(
         self, method: str, path: str, body: bytes | None, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One call: status, headers and whole body of the reply. No redirect is followed.
+        """Make one call; return status, headers and body of the reply. Redirects are not followed.
 
         Args:
             path: below the root; for those of SERVER_PATHS, below the root without its /v1.
-            seconds: after which the call is given up.
+            seconds: time limit of the whole call.
 
         Raises:
-            TimeoutError: there was no whole reply in time.
-            BrokenReplyError: what came is no whole HTTP reply.
+            TimeoutError: the reply was not complete in time.
+            BrokenReplyError: the reply is incomplete, too long, or not HTTP.
             OSError: there was no connection, or it was lost before the reply began.
         """
         if self._session.closed:
@@ -152,7 +151,7 @@ class Endpoint:
         await self._session.close()
 
     def note(self, completion: Completion) -> None:
-        """Learn from a call's outcome: how many calls to open, and whether to pass it over."""
+        """Adapt to a call's outcome: the number of open calls, and whether the address is used."""
         fault = completion.fault
         if fault is None:
             self._pause = self._down_until = 0.0
@@ -160,7 +159,7 @@ class Endpoint:
             return
         if fault.kind == "rate_limited" or fault.status == 503:
             self.limiter.slow_down()
-        # A burst of calls that fail together is one piece of news.
+        # Calls that fail together count as one failure.
         if self.is_up and (is_down(completion) or fault.kind == "timeout"):
             self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
             self._down_until = time.monotonic() + self._pause
@@ -182,7 +181,7 @@ _TURNS = itertools.count()
 
 
 def is_down(completion: Completion) -> bool:
-    """Tell whether a fault is that of a server that is not there, so that another may be asked at once."""
+    """Tell whether a fault means that the server is gone, so that another address can be used at once."""
     fault = completion.fault
     if fault is None:
         return False

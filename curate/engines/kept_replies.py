@@ -1,4 +1,4 @@
-"""An engine that stands for one that is closed: kept replies are all there is of it, so what reaches it has none."""
+"""An engine that makes no calls, for rows that are computed again from kept replies."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from curate.engines.base import Capability, Completion, EngineIdentity, Fault, F
 
 
 class KeptEngine:
-    """Behind a reply cache (`engines.client`) it answers what its model answered, and asks no model.
+    """Stands behind a reply cache (`engines.client`) in place of a model; every request that reaches it fails.
 
     Attributes:
-        missing: requests so far that have no kept reply.
-        fault: how calls without a reply fail: a call that failed in the run left none either.
+        missing: number of requests so far that have no kept reply.
+        fault: kind of fault that these requests get; set to that of the run, where a failed call left no reply.
     """
 
     open_dialogues = 1
@@ -25,10 +25,10 @@ class KeptEngine:
         self.fault: FaultKind = "bad_request"
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """Fail each call, and count it."""
+        """Return a fault for each request, and count them as missing."""
         self.missing += len(requests)
         fault = Fault(self.fault, "no reply is kept")
         return [Completion(finish="error", fault=fault)] * len(requests)
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""

@@ -1,4 +1,4 @@
-"""How many requests to one address are in flight, and how a refusal (429, 503) slows them down."""
+"""A limit on the requests in flight to one address, lowered when the server refuses (429, 503)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Self
 
 
 class Limiter:
-    """Places for open calls, given in the order of asking: `async with limiter: ...`.
+    """Places for open calls, in order of arrival: `async with limiter: ...`.
 
-    A server of one's own queues what it cannot serve yet, and is fastest with a full queue: a fixed limit. A
-    hosted API counts and refuses: an adaptive limit is halved when it does and grows again by one call a
-    round (additive increase, multiplicative decrease, as in TCP; Chiu and Jain 1989).
+    A server on your own machines queues requests and is fastest with a full queue: use a fixed limit. A hosted
+    API refuses requests: an adaptive limit is halved then, and grows again by one call a round (additive
+    increase, multiplicative decrease, as in TCP; Chiu and Jain 1989).
 
     Args:
-        most: places when nothing was refused.
-        is_adaptive: False keeps the limit whatever the server says.
+        most: largest number of open calls.
+        is_adaptive: False keeps the limit fixed.
     """
 
     def __init__(self, most: int, *, is_adaptive: bool = True) -> None:
@@ -38,7 +38,7 @@ class Limiter:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                await self.__aexit__()  # admitted in the very moment of being cancelled
+                await self.__aexit__()  # admitted and cancelled at once
             raise
         return self
 
@@ -54,14 +54,14 @@ class Limiter:
                 place.set_result(None)
 
     def slow_down(self) -> None:
-        """Halve, at most once a second: one burst of refusals is one piece of news."""
+        """Halve the limit, at most once a second, since refusals come in bursts."""
         now = time.monotonic()
         if self._is_adaptive and now - self._slowed >= 1.0:
             self._slowed = now
             self.limit = max(1.0, self.limit / 2)
 
     def speed_up(self) -> None:
-        """One more call for each round of successes."""
+        """Raise the limit after a success, by one call for each round of successes."""
         if self.limit < self._most:
             self.limit = min(float(self._most), self.limit + 1 / self.limit)
             self._admit()

@@ -1,8 +1,8 @@
-"""Prompt files: read from a room's folder `prompts`, cut into sections, and filled in.
+"""Prompt files: read from the `prompts` folder of a room, split into sections, and filled in.
 
-A file is one text, or what stands before its first section (a remark, shown to no model) and sections: `## name`,
-then text. `{name}` stands for a value. Every name must be given one, so that a misspelt name is an error and never
-stands in a prompt. Values go in as they are, braces included. jinja2 is imported when the first text is filled in.
+A file is one text, or sections (`## name`, then text) after an optional remark that no model is shown. `{name}` is
+a placeholder. Each placeholder needs a value, so a misspelt name is an error and never part of a prompt. Values are
+inserted as they are, braces included. jinja2 is imported when the first text is filled in.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 
 @cache
 def prompt_file(room: str, name: str) -> str:
-    """The text of `prompts/<name>.md` of a room (`judging`, `adherence`, `pairs`)."""
+    """Return the text of `prompts/<name>.md` of a room (`judging`, `adherence`, `pairs`, `engines`)."""
     path = resources.files(f"curate.{room}") / "prompts" / f"{name}.md"
     return path.read_text(encoding="utf-8")
 
 
 @cache
 def prompt_sections(room: str, name: str) -> Mapping[str, str]:
-    """The sections of a prompt file by name, without white space at their ends."""
+    """Return the sections of a prompt file by name, stripped."""
     parts = re.split(r"^## (.+)\n", prompt_file(room, name), flags=re.MULTILINE)[1:]
     return {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def fill(text: str, **values: object) -> str:
-    """A shipped text with each `{name}` replaced by its value.
+    """Return a prompt text with each `{name}` replaced by its value.
 
     Raises:
-        jinja2.UndefinedError: a name of the text has no value.
+        jinja2.UndefinedError: a placeholder has no value.
     """
     return _filled(text, tuple((name, str(value)) for name, value in values.items()))
 
 
 @lru_cache(maxsize=1024)
 def _filled(text: str, values: tuple[tuple[str, str], ...]) -> str:
-    """Kept, since the question about turn 3 is the same for every dialogue."""
+    """Cached, since the question about turn 3 is the same for every dialogue."""
     return _template(text).render(values)
 
 
 def listed(parts: Sequence[object], word: str = "and") -> str:
-    """`3`, `3 and 4`, `3, 4 and 5`."""
+    """Join parts as `3`, `3 and 4`, `3, 4 and 5`."""
     words = [str(part) for part in parts]
     return f" {word} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 

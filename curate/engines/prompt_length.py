@@ -1,11 +1,10 @@
-"""Whether a prompt and its reply fit into a server's context: known before it is sent, never found out by paying.
+"""A check that a prompt and its reply fit into a server's context, made before a request is sent.
 
 The exact count comes from the model's tokenizer, where the recipe names it, or from the server's own
-`/tokenize`. Where there is neither, the text is held to an upper bound: one token a byte, and two thirds
-of that for plain words. No tokenizer of eight families (SmolLM2, Llama 3, Qwen 2 and 3.5, Mistral's two,
-Gemma, DeepSeek) makes more tokens of any text it was tried on, random letters and base64 included; English
-prose has 2.5 to 3 times as many by this bound as in truth. A server that is asked is only asked
-where that bound does not settle it.
+`/tokenize`, which is only called where the upper bound does not decide. The bound is one token a byte, and two
+thirds of that for plain words. No tokenizer of eight families (SmolLM2, Llama 3, Qwen 2 and 3.5, Mistral's two,
+Gemma, DeepSeek) made more tokens of any text tried, random letters and base64 included; for English prose the
+bound is 2.5 to 3 times the true count.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ _WORD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][a-z]+(?![A-Z0-9])")
 
 
 def token_bound(text: str) -> int:
-    """More tokens than any common tokenizer makes of a text."""
-    words = sum(found.end() - found.start() for found in _WORD.finditer(text))
+    """Return an upper bound of the tokens that common tokenizers make of a text."""
+    words = sum(match.end() - match.start() for match in _WORD.finditer(text))
     return len(text.encode("utf-8", "surrogatepass")) - words // 3
 
 
 class PromptRoom:
-    """Refuses what does not fit into a context.
+    """Refuses requests that do not fit into a context.
 
     Args:
-        context: tokens of prompt and reply.
-        prompts: counts exactly; None where there is no tokenizer.
-        count: asks the server; None where it has no `/tokenize`.
+        context: most tokens of prompt and reply together.
+        prompts: the tokenizer; None where the recipe names none.
+        count: counts on the server; None where it has no `/tokenize`.
     """
 
     def __init__(
@@ -52,13 +51,13 @@ class PromptRoom:
 
     @property
     def description(self) -> str:
-        """How a prompt's length is known."""
+        """Say how prompts are measured, for `curate doctor`."""
         if self._prompts is not None:
             return "counted by the tokenizer"
         return "counted by the server" if self._count else "an upper bound by its characters"
 
     async def refuse(self, request: Request) -> Completion | None:
-        """The fault of a request that may not be sent; None where it fits."""
+        """Return a fault for a request that does not fit; None where it fits."""
         if self._prompts is not None:
             try:
                 return self.refuse_tokens(len(self._prompts.prompt_ids(request)), request)
@@ -77,7 +76,7 @@ class PromptRoom:
         if self._count is None or least_room <= 0:
             return self.refuse_tokens(bound + around, request, "at most ")
         if isinstance(trunk, Trunk):
-            # What siblings share is counted once; a token more or less where it is cut.
+            # The siblings' trunk is counted once; cutting the text there can change the count by one token.
             counts: list[int] = trunk.derived(self, lambda _: [])
             if not counts:
                 counted = await self._count(shared, request.affinity)
@@ -94,7 +93,7 @@ class PromptRoom:
         return self.refuse_tokens(counted + around, request)
 
     def refuse_tokens(self, prompt: int, request: Request, about: str = "") -> Completion | None:
-        """The same for a prompt of a known number of tokens."""
+        """Return a fault for a prompt of `prompt` tokens that does not fit; None where it fits."""
         if prompt + request.max_tokens <= self.context:
             return None
         return failed(
@@ -105,7 +104,7 @@ class PromptRoom:
 
 
 def _texts_of(request: Request) -> tuple[str, str]:
-    """All that a chat template would print of a request: what it shares with others, and the rest."""
+    """Return the texts that a chat template prints of a request: the shared start, and the rest."""
     tools = _json(request.tools) if request.tools else ""
     if isinstance(request.trunk, Trunk):
         return request.trunk.text, f"{request.question}{tools}{request.thought}{request.prefill}"

@@ -1,7 +1,7 @@
-"""A completion as JSON and back: what the response cache, the cache and recordings hold.
+"""Completions as JSON and back, the form in which caches and recordings store replies.
 
-Only what differs from the default is written. Reading is strict, so that a damaged record is an error
-and never an empty reply.
+Fields that have their default are left out. Reading is strict, so that a damaged record is an error and never an
+empty reply.
 """
 
 # No `from __future__ import annotations`: pydantic reads the types below as they stand.
@@ -19,7 +19,7 @@ from curate.engines.base import Completion, Fault, FaultKind, Usage
 from curate.engines.chat_completions import MOST_LOGPROB, Count, Logprob, failed
 
 _LOWEST = -9999.0
-"""Stands for minus infinity, which is no JSON; what vLLM writes as well."""
+"""Stands for minus infinity, which JSON cannot hold; vLLM writes the same number."""
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -38,10 +38,10 @@ _KEPT = TypeAdapter(_Kept)
 
 
 def checked(completion: Completion) -> Completion:
-    """A reply of any engine, fit to be kept: a `malformed_reply` where its log-probabilities are none.
+    """Return a completion that can be stored: minus infinity replaced, a `malformed_reply` for other bad log-probabilities.
 
-    Engines over a wire check all of a reply where they read it (`engines.chat_completions`). A model in this process
-    can give no text for a number, but not-a-number and minus infinity.
+    Engines over HTTP check the whole reply where they read it (`engines.chat_completions`). A model in this process
+    cannot give text for a number, but it can give NaN and minus infinity.
     """
     pairs = completion.first_token
     if all(_LOWEST <= value <= MOST_LOGPROB for _, value in pairs):
@@ -57,7 +57,7 @@ def checked(completion: Completion) -> Completion:
 
 
 def completion_to_json(completion: Completion) -> dict[str, Any]:
-    """The completion as plain data; round-trips through `completion_from_json`."""
+    """Return the completion as plain data, which `completion_from_json` reads back."""
     row: dict[str, Any] = {"text": completion.text}
     if completion.thought:
         row["thought"] = completion.thought
@@ -82,24 +82,24 @@ def completion_from_json(row: Mapping[str, Any]) -> Completion:
     """Read what `completion_to_json` wrote.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the data has another form.
     """
-    kept = _KEPT.validate_python(row)
-    fault = kept.get("fault")
+    fields = _KEPT.validate_python(row)
+    fault = fields.get("fault")
     return Completion(
-        text=kept["text"],
-        thought=kept.get("thought", ""),
-        finish=kept.get("finish", "stop"),
-        first_token=tuple(kept.get("first_token", ())),
-        exact_labels=kept.get("exact_labels", False),
-        tool_calls=tuple(kept.get("tool_calls", ())),
-        usage=Usage(*kept.get("usage", ())),
+        text=fields["text"],
+        thought=fields.get("thought", ""),
+        finish=fields.get("finish", "stop"),
+        first_token=tuple(fields.get("first_token", ())),
+        exact_labels=fields.get("exact_labels", False),
+        tool_calls=tuple(fields.get("tool_calls", ())),
+        usage=Usage(*fields.get("usage", ())),
         fault=None if fault is None else Fault(*fault),
     )
 
 
 def read_reply(reply: bytes) -> Completion | None:
-    """A completion from its JSON; None where it is damaged."""
+    """Return the completion of some JSON; None where it is damaged."""
     try:
         return completion_from_json(orjson.loads(reply))
     except ValueError:
