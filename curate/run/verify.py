@@ -239,7 +239,7 @@ class _Verifier:
         for name in made:
             self.files += 1
             yield from file_differences(self.run / name, self.remade / name, name)
-        for name in held - made.keys():
+        for name in sorted(held.keys() - made.keys()):
             if Path(name).parts[0] in _MADE_WHOLE:
                 yield Difference(place=name, problem="is no file that this run makes")
             else:
