@@ -1,6 +1,6 @@
 """Personal data in a text: one finder for redaction and for the push scan.
 
-- An **e-mail address** is looked for from its `@` outwards.
+- An **e-mail address** is looked for from its `@` outwards: `email_addresses`.
 - A **card number** has the prefix and length of an issuer and a right check digit, in any groups of digits that
   stand together, whatever blanks, dots or dashes are between them. What comes before or after it (a number, an
   expiry date) does not hide it.
@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
+from curate.engines.email_addresses import find_emails
 from curate.engines.national_ids import find_ids, passes_luhn
 from curate.engines.personal_names import find_names
 
@@ -61,7 +62,7 @@ def find_personal_data(
     """
     found: list[Found] = []
     if "email" in kinds:
-        found += _emails(text)
+        found += (Found(*place, "email") for place in find_emails(text))
     if "id" in kinds:
         found += (Found(*place, "id") for place in find_ids(text))
     if "name" in kinds:
@@ -95,68 +96,6 @@ def _apart(found: list[Found]) -> list[Found]:
         if not kept or one.start >= kept[-1].end:
             kept.append(one)
     return kept
-
-
-# ---- e-mail addresses ---------------------------------------------------------------------------
-
-_AT_SIGN = r"[@\uff20]|\\u0040|\\uff20|%40|&#64;"
-_AT = re.compile(
-    rf"(?:{_AT_SIGN})(?:[^\W_][\w-]{{0,62}}[.\uff0e]){{1,10}}(?:xn--[a-zA-Z0-9-]{{2,59}}|[^\W\d_]{{2,63}})"
-)
-_SPELLED_AT = r"[ ]?[\[({]\s?(?:[aA][tT]|ät|@)\s?[\])}][ ]?"
-_SPELLED_DOT = r"[ ]?[\[({]\s?(?:[dD][oO][tT]|punkt|\.)\s?[\])}][ ]?"
-_SPELLED = re.compile(
-    rf"{_SPELLED_AT}[^\W_][\w-]{{0,62}}(?:(?:\.|{_SPELLED_DOT})[^\W_][\w-]{{1,62}}){{1,4}}"
-)
-"""What follows the name in an address that its writer hides from programs: `ann [at] shop [dot] org`."""
-_SHOUTED = re.compile(r"[ ]AT[ ][^\W_][\w-]{0,62}(?:[ ]DOT[ ][^\W_][\w-]{1,62}){1,4}")
-"""The same without brackets: `ann AT shop DOT org`."""
-_DOT_BEFORE = re.compile(rf"(?:{_SPELLED_DOT}|[ ]DOT[ ])\Z")
-_LOCAL = frozenset(".+%'-_\"\uff0e")
-_LONGEST_LOCAL = 128
-_MOST_SPELLED_DOTS = 3
-
-
-def _emails(text: str) -> Iterator[Found]:
-    for match in itertools.chain(_SPELLED.finditer(text), _AT.finditer(text)):
-        start = _local_start(text, match.start())
-        if start < match.start():
-            yield Found(_first_local(text, start), match.end(), "email")
-    for match in _SHOUTED.finditer(text):
-        start = _local_start(text, match.start())
-        # Among words that are all capitals, AT and DOT are words: `LOOK AT AMAZON DOT COM`.
-        words = text[start : match.start()] + match[0].replace(" AT ", "").replace(" DOT ", "")
-        if start < match.start() and not words.isupper():
-            yield Found(_first_local(text, start), match.end(), "email")
-
-
-def _local_start(text: str, end: int) -> int:
-    """Where the name before an `@` begins; `end` where there is none."""
-    start, least = end, max(0, end - _LONGEST_LOCAL)
-    while start > least and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):
-        start -= 1
-    if _ESCAPE.match(text, start - 1) and start > 0:
-        start += 1  # the letter of `\n` or `\t` is not part of the address
-    while start < end and not (text[start].isalnum() or text[start] == "_"):
-        start += 1
-    return start
-
-
-def _first_local(text: str, start: int) -> int:
-    """Where a name begins whose dots are spelled: `ann [dot] lee` of `ann [dot] lee [at] shop.org`."""
-    for _ in range(_MOST_SPELLED_DOTS):
-        dot = _DOT_BEFORE.search(text, max(0, start - 12), start)
-        before = start if dot is None else _local_start(text, dot.start())
-        if dot is None or before == dot.start():
-            break
-        start = before
-    return start
-
-
-def plain_address(address: str) -> str:
-    """An e-mail address as it was found, with `@` and dots for whatever stands for them."""
-    plain = re.sub(rf"{_SPELLED_AT}|[ ]AT[ ]|{_AT_SIGN}", "@", address)
-    return re.sub(rf"{_SPELLED_DOT}|[ ]DOT[ ]|\uff0e", ".", plain)
 
 
 # ---- groups of digits ---------------------------------------------------------------------------

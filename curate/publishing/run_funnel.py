@@ -84,6 +84,22 @@ def make_funnel(
             {"left out to keep to the sources' weights": manifest.not_sampled},
         ),
     ]
+    steps += _scoring_steps(manifest, tally)
+    steps += _selection_steps(manifest, tally, exports, pushed, left_out)
+    steps += _pair_steps(run, manifest, exports, pushed, left_out)
+    for step in steps:
+        if not step.adds_up:
+            raise CurateError(
+                f"the figures of the run do not add up: {step.name}",
+                got=" + ".join(f"{number} {name}" for name, number in step.parts.items()),
+                expected=step.whole,
+                fix="run the recipe again, and push when it is done: the folder holds files of another run",
+            )
+    return steps
+
+
+def _scoring_steps(manifest: Manifest, tally: DialogueCounts) -> list[FunnelStep]:
+    steps = []
     for stage, title in (
         (StageName.JUDGE, "judged"),
         (StageName.ADHERENCE, "scored for adherence"),
@@ -97,30 +113,32 @@ def make_funnel(
                     f"dialogues, {title}", tally.dialogues, {title: tally.scored[stage]}, unscored
                 )
             )
-    if manifest.recipe.get("select"):
-        rejected = _prefixed("rejected", tally.rejections)
-        selected = {"selected": tally.sets["sft"]}
-        step = _step("dialogues, selection", tally.dialogues, selected, rejected)
-        steps.append(replace(step, note=_all_reasons(tally)))
-        if any("sft" in counts for counts in exports):
-            steps.append(
-                _step(
-                    "selected",
-                    tally.sets["sft"],
-                    {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
-                    _not_carried(exports, "sft"),
-                    _left_out(left_out, "sft"),
-                )
+    return steps
+
+
+def _selection_steps(
+    manifest: Manifest,
+    tally: DialogueCounts,
+    exports: list[dict[str, int]],
+    pushed: Counter[tuple[str, str]],
+    left_out: Mapping[str, Counter[str]],
+) -> list[FunnelStep]:
+    if not manifest.recipe.get("select"):
+        return []
+    rejected = _prefixed("rejected", tally.rejections)
+    selected = {"selected": tally.sets["sft"]}
+    step = _step("dialogues, selection", tally.dialogues, selected, rejected)
+    steps = [replace(step, note=_all_reasons(tally))]
+    if any("sft" in counts for counts in exports):
+        steps.append(
+            _step(
+                "selected",
+                tally.sets["sft"],
+                {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
+                _not_carried(exports, "sft"),
+                _left_out(left_out, "sft"),
             )
-    steps += _pair_steps(run, manifest, exports, pushed, left_out)
-    for step in steps:
-        if not step.adds_up:
-            raise CurateError(
-                f"the figures of the run do not add up: {step.name}",
-                got=" + ".join(f"{number} {name}" for name, number in step.parts.items()),
-                expected=step.whole,
-                fix="run the recipe again, and push when it is done: the folder holds files of another run",
-            )
+        )
     return steps
 
 

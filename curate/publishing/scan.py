@@ -21,7 +21,8 @@ from typing import IO, Any, Literal, NamedTuple
 
 import orjson
 
-from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data, plain_address
+from curate.engines.email_addresses import plain_address
+from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data
 from curate.engines.personal_names import marked_words
 from curate.errors import UsageError, missing_extra
 from curate.report.page import unpacked_rows
