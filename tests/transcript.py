@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def _plain(value: Any) -> str:
 
 
 _CHANGING = {
-    "content_hash", "curate_version", "duration", "environment", "estimate", "finished", "fingerprints", "made",
+    "content_hash", "curate_version", "duration", "environment", "estimate", "finished", "fingerprints", "hashes", "made",
     "seconds", "seconds_by_stage", "started", "version", "versions",
 }  # fmt: skip
 """What differs from run to run, or with each release."""
@@ -67,20 +67,24 @@ _CHANGING = {
 
 def kept(content: Any, *folders: Path) -> str:
     """JSON that a run keeps, as text: without times, versions and fingerprints, and where it lies on this machine."""
-    text = json.dumps(_rounded(content), indent=1, ensure_ascii=False, default=str)
+    text = json.dumps(_rounded(content, _CHANGING), indent=1, ensure_ascii=False, default=str)
     for folder in folders:
         text = text.replace(str(folder), "FOLDER")
     text = re.sub(r"127\.0\.0\.1:\d+", "SERVER", text)
-    return re.sub(r"\b(?:[0-9a-f]{16}|(?=[a-f]*\d)[0-9a-f]{8})\b", "FINGERPRINT", text) + "\n"
+    return (
+        re.sub(r"(?<![.\w])(?:[0-9a-f]{16}|(?=[a-f]*\d)[0-9a-f]{8})\b", "FINGERPRINT", text) + "\n"
+    )
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, leave_out: Collection[str] = ("content_hash",)) -> Any:
     """The value with 6 significant digits, which no library's release changes."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items() if key not in _CHANGING}
-    return [_rounded(inner) for inner in value] if isinstance(value, list) else value
+        return {
+            key: _rounded(inner, leave_out) for key, inner in value.items() if key not in leave_out
+        }
+    return [_rounded(inner, leave_out) for inner in value] if isinstance(value, list) else value
 
 
 def _content(message: Any) -> str:

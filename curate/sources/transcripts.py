@@ -117,7 +117,7 @@ def find_marks(texts: Collection[str]) -> list[str]:
             marks = _repeated([m[1] or m[2] for m in _INLINE.finditer(text)])
         if len(marks) >= 2 and text.lstrip().startswith(marks[0]):
             opening[marks[0]] += 1
-            counted.update(set(marks))
+            counted.update([*dict.fromkeys(marks)])  # in order: equally common ones stay as they came
             met.append(set(marks))
     if sum(opening.values()) * 2 < len(texts):
         return []
