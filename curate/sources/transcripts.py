@@ -117,7 +117,8 @@ def find_marks(texts: Collection[str]) -> list[str]:
             marks = _repeated([m[1] or m[2] for m in _INLINE.finditer(text)])
         if len(marks) >= 2 and text.lstrip().startswith(marks[0]):
             opening[marks[0]] += 1
-            counted.update([*dict.fromkeys(marks)])  # in order: equally common ones stay as they came
+            # In order of appearance, so that equally common marks keep it.
+            counted.update([*dict.fromkeys(marks)])
             met.append(set(marks))
     if sum(opening.values()) * 2 < len(texts):
         return []
