@@ -1,6 +1,6 @@
-"""Prompt layout: what stands where, so that requests about one dialogue share their start.
+"""Prompt layout: the order of a prompt's parts, chosen so that requests about one dialogue share their start.
 
-The order is fixed: rubric, what the parts mean, role, scenario and other parts, the dialogue as data, the question last. Everything up to
+The order is fixed: rubric, meaning of the parts, role, scenario and other parts, the dialogue as data, the question last. Everything up to
 the question is a *trunk*; two requests about the same dialogue share it byte for byte, and the trunk of
 turns 1..i is a prefix of the trunk of turns 1..i+1 (before its closing fence). Engines with a prefix
 cache then pay for it once.
@@ -50,7 +50,7 @@ TAGS = (
     "part",
     "rubric",
 )
-"""What data is fenced by; no data can hold one of them."""
+"""Tags of the fences around data; `defuse` makes sure that no data holds one."""
 
 # Strings that chat templates turn into control tokens. A zero-width or look-alike character would change what the
 # judge reads in odd ways; a space after the bracket stays legible.
@@ -96,24 +96,24 @@ def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
 
 
 def take_apart(text: str, special: re.Pattern[str]) -> str:
-    """A prompt's text free of what its engine's tokenizer takes for special tokens.
+    """Return a prompt's text without strings that its engine's tokenizer reads as special tokens.
 
-    All such strings come from the data: each gets a blank behind its first sign.
+    Each such string, which can only come from the data, gets a blank after its first character.
     """
     return special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
 
 def without_tokens(text: str) -> str:
-    """A text of a chat that goes to a policy, unable to form a special token or to end its message.
+    """Return a text of a chat for a policy, unable to form a special token or to end its message.
 
-    As `defuse`, but what poses as a fence or a header stays: a chat has none.
+    Like `defuse`, but fences and headers stay as they are: a chat has none.
     """
     return _TOKENS.sub(lambda found: f"{found[0]} ", text)
 
 
 @dataclass(frozen=True, slots=True)
 class Defused:
-    """Text that is safe to put between fences, and how many strings were changed."""
+    """Text that is safe between fences, and the number of strings that were changed."""
 
     text: str
     count: int
@@ -139,11 +139,11 @@ def render_message(
     show_ids: bool = False,
     headings: Mapping[str, str] = NO_HEADINGS,
 ) -> Defused:
-    """One message under its header `[turn.role]`, ending with a newline; no level that it tells a judge is shown.
+    """Return one message under its header `[turn.role]`, ending with a newline, with levels told to the judge hidden.
 
     Args:
         show_ids: name each tool call by its id, and each result by the id of its call.
-        headings: by role, what stands in the header in place of the role's name.
+        headings: by role, the heading used in place of the role's name.
     """
     label = message.name or ""
     if show_ids and message.tool_call_id:
@@ -169,7 +169,7 @@ def render_message(
 
 
 def rendered_call(call: ToolCall) -> str:
-    """A tool call in one line: its name, and its arguments as JSON or as the text they came as."""
+    """Return a tool call in one line: its name, and its arguments as JSON or as the original text."""
     arguments = call.arguments
     return (
         f"{call.name} "
@@ -184,7 +184,7 @@ def render_turns(
     show_ids: bool = False,
     headings: Mapping[str, str] = NO_HEADINGS,
 ) -> Defused:
-    """Turns as data, each message under its header (see `render_message`), no fences."""
+    """Return turns as data, each message under its header (see `render_message`), without fences."""
     rendered = [
         render_message(
             message,
@@ -201,7 +201,7 @@ def render_turns(
 
 
 def fenced(tag: str, text: str | None) -> Defused:
-    """`text` between `<tag>` and `</tag>`, or nothing where there is no text; `tag` is one of `TAGS`."""
+    """Return `text` between `<tag>` and `</tag>`, empty where there is no text; `tag` is one of `TAGS`."""
     assert tag in TAGS, tag  # else the text could close it
     if text is None or not text.strip():
         return Defused("", 0)
@@ -211,16 +211,16 @@ def fenced(tag: str, text: str | None) -> Defused:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Chat messages as they stand, as a policy is asked, in OpenAI's form."""
+    """Chat messages for a policy, in OpenAI's form."""
 
     messages: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """The shared start of prompts, fence closed; a question is all that is missing.
+    """The shared start of prompts, its fence closed; a question follows it.
 
-    What is worked out about it (hash, token ids, redacted text) hangs on it, so that it is worked out once
+    Values derived from it (hash, token ids, redacted text) are cached on it, so that they are computed once
     for all questions.
     """
 
@@ -231,14 +231,14 @@ class Trunk:
     )
 
     def derived(self, owner: Hashable, make: Callable[[str], T]) -> T:
-        """Return what `make` gives for the text, made once for each owner."""
+        """Return the result of `make` for the text, computed once for each owner."""
         if owner not in self._derived:
             self._derived[owner] = make(self.text)
         value: T = self._derived[owner]
         return value
 
     def ending_with_dialogue(self) -> Trunk:
-        """The trunk of a request whose rubric asks all: its last words are the dialogue's.
+        """Return the trunk of a request whose rubric holds the question, so that the prompt ends with the dialogue.
 
         The fence stays open, since nothing follows it; nothing in the dialogue can close it. No line break
         ends it either: that alone made a small judge's answers worse (docs/adherence.md has the figures).
@@ -256,10 +256,10 @@ def nested(
     show_reasoning: bool = False,
     headings: Mapping[str, str] = NO_HEADINGS,
 ) -> list[Trunk]:
-    """The trunk that ends with each of the turns, in order, given the one that shows none of them.
+    """Return the trunk that ends with each of the turns, in order, given the one that shows none of them.
 
-    Every turn is rendered once. Laying out each trunk by itself would render n turns n (n + 1) / 2
-    times over, which costs more than all else about a prompt together.
+    Every turn is rendered once; rendering each trunk separately would take n (n + 1) / 2 renderings for n turns,
+    the most expensive part of making prompts.
     """
     text, neutralised = bare.text.removesuffix(DIALOGUE_CLOSE), bare.neutralised
     trunks = []
@@ -305,9 +305,9 @@ PromptPart = tuple[str, str | None]
 
 
 def lay_out(rubric: str, parts: Sequence[PromptPart], turns: Defused) -> Trunk:
-    """The trunk of a rubric, the fenced parts in order, and turns as `render_turns` gives them.
+    """Return the trunk of a rubric, the fenced parts in order, and turns as `render_turns` returns them.
 
-    Behind the rubric stands what the parts mean (`prompts/parts.md`), of those parts that are shown.
+    The meanings of the parts that are shown (`prompts/parts.md`) follow the rubric.
     """
     fences = [fenced(tag, text) for tag, text in parts]
     meanings = prompt_sections("engines", "parts")

@@ -39,7 +39,7 @@ class EngineFacts:
 
     @property
     def record(self) -> EngineRecord:
-        """What the manifest keeps of it."""
+        """Return the engine's entry in the manifest."""
         held = self.identity
         return EngineRecord(
             engine=held.engine,
@@ -52,7 +52,7 @@ class EngineFacts:
 
 
 Described = Engine | EngineFacts
-"""What a stage is planned from: an engine, or what is known of one that is open elsewhere."""
+"""An open engine, or the description of one that is open elsewhere; stages are planned from either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class ModelFacts:
 
     @property
     def served(self) -> list[EngineFacts]:
-        """The models whose replies say where they come from."""
+        """Return the models whose replies name their model."""
         return [facts for facts in self._each if facts.served]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user should know of the engines, each once."""
+        """Return the engines' warnings, each once."""
         return tuple(dict.fromkeys(text for facts in self._each for text in facts.warnings))
 
     def records(self, judges: Iterable[str]) -> dict[str, EngineRecord]:
@@ -129,11 +129,11 @@ class Asks:
 
     @classmethod
     def of(cls, ask: Ask) -> Asks:
-        """One model in every role."""
+        """Return one model in every role."""
         return cls(ask, ask, ask, ask, ask, ask)
 
     def of_judge(self, index: int) -> Asks:
-        """The same, with one of several judges as the judge, who scores metrics as well."""
+        """Return a copy with one of several judges as the judge, who scores metrics too."""
         if not self.judges:
             return self
         judge, again = self.judges[index]
@@ -142,7 +142,7 @@ class Asks:
         )
 
     def with_judges(self, change: Callable[[Ask], Ask]) -> Asks:
-        """The same, with every judge's ask changed."""
+        """Return a copy with every judge's ask changed."""
         return replace(
             self,
             judge=change(self.judge),
@@ -227,7 +227,7 @@ class ModelPool:
 
     @property
     def judges(self) -> tuple[Engine, ...]:
-        """All that score by the rubric: the judge alone, a jury, or a cascade's two."""
+        """Return the models that score by the rubric: one judge, a jury, or the two of a cascade."""
         return tuple(self._engines[role] for role in self._judges)
 
     @property
@@ -257,7 +257,7 @@ class ModelPool:
         )
 
     def asks(self, replies: Replies | None, accounting: Accounting, budget: CallBudget) -> Asks:
-        """How stages ask these models: kept replies first, every call counted and taken from the budget."""
+        """Return the asks of these models: kept replies first, every call counted and taken from the budget."""
 
         def client(role: str, refresh: Collection[str] = ()) -> Client:
             given, engine = self._given[role], self._engines[role]

@@ -77,7 +77,7 @@ class OpenAIEngine:
 
     @property
     def identity(self) -> EngineIdentity:
-        """The model, what else changes replies, and the first address unless a revision was given."""
+        """Return the model, options that change replies, and the first address unless a revision is set."""
         config = self._config
         detail = dict(self._detail)
         if not config.revision:
@@ -100,7 +100,7 @@ class OpenAIEngine:
 
     @property
     def open_dialogues(self) -> int:
-        """As many as calls may be in flight, at all addresses together."""
+        """Number of calls that may be in flight at all addresses together."""
         return self._config.in_flight * len(self._endpoints)
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
@@ -184,7 +184,7 @@ class OpenAIEngine:
         return len(tokens)
 
     def read_chat(self, reply: Any, request: Request) -> Completion:
-        """A completion from what `ask_endpoint` gave for a chat."""
+        """Return the completion of a chat reply from `ask_endpoint`."""
         if isinstance(reply, Completion):
             return reply
         echoed = ""
@@ -193,7 +193,7 @@ class OpenAIEngine:
         return read_chat(reply, request, echoed=echoed)
 
     async def _exchange(self, path: str, body: Mapping[str, Any], affinity: str) -> Any:
-        """The parsed reply of the first address that is there, or a completion that is a fault."""
+        """Return the parsed reply of the first address that answers, or a completion that is a fault."""
         data = orjson.dumps(body)
         for endpoint in by_preference(self._endpoints, affinity):
             reply = await self.ask_endpoint(endpoint, path, data)
@@ -255,7 +255,7 @@ class OpenAIEngine:
         self.served, self._served_at = name, endpoint.url
 
     def scrub(self, text: str) -> str:
-        """The text without the key: some servers quote it."""
+        """Return the text without the key, which some servers quote."""
         return text.replace(self._key, "[key]") if self._key else text
 
 

@@ -1,4 +1,4 @@
-"""What is sent to an OpenAI-compatible server, and what it says when it cannot answer.
+"""Requests to an OpenAI-compatible server, and the errors that it returns.
 
 Pure functions over a `Dialect`, so that each server's ways are tested without one.
 
@@ -43,7 +43,7 @@ RAW_LOGPROBS = ("vllm", "llamacpp")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How this server is spoken to; found out once, when the engine is opened.
+    """The request format of a server, determined once when the engine is opened.
 
     Attributes:
         flavour: `vllm`, `sglang`, `llamacpp`, or what else /models says; empty when unknown.
@@ -60,7 +60,7 @@ class Dialect:
 
 
 def to_body(request: Request, config: OpenAIConfig, dialect: Dialect) -> dict[str, Any]:
-    """A request in this server's dialect."""
+    """Return the body of a request in this server's dialect."""
     body = {"model": config.model, **chat_body(request)}
     if dialect.limit_field != "max_tokens":
         body[dialect.limit_field] = body.pop("max_tokens")
@@ -93,7 +93,7 @@ def to_body(request: Request, config: OpenAIConfig, dialect: Dialect) -> dict[st
 
 
 def with_extra(body: dict[str, Any], config: OpenAIConfig) -> dict[str, Any]:
-    """The body with the recipe's own fields; its nulls take fields out."""
+    """Return the body with the recipe's `extra_body`; a null there removes a field."""
     if not config.extra_body:
         return body
     body |= config.extra_body
@@ -204,7 +204,7 @@ def to_list_body(
     config: OpenAIConfig,
     dialect: Dialect,
 ) -> dict[str, Any]:
-    """The call for prompts that are alike but for their text, `request` being the first."""
+    """Return the body of a call for prompts that differ only in text, `request` being the first."""
     wanted = sorted(set().union(*labels))
     body: dict[str, Any] = {
         "model": config.model,
@@ -233,7 +233,7 @@ def read_list(
     labels: Sequence[Mapping[int, str]],
     dialect: Dialect,
 ) -> list[Completion]:
-    """A completion for each prompt of a call; one fault for all where it is no such reply."""
+    """Return a completion for each prompt of a call; the same fault for all if the reply has another form."""
     try:
         read = _COMPLETIONS.validate_python(reply)
         choices = _in_order(read["choices"], len(group))

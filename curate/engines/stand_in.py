@@ -1,7 +1,7 @@
-"""A stand-in for a model: it answers at once, in the form and the length that a model would, and keeps what it was asked.
+"""A stand-in for a model: answers at once, in the form and length of a model's replies, and records the requests.
 
 Stages run against it as they run against a model, so what is expected of them follows windows, ledgers, modes and
-question wordings by construction. What its replies say is of no account.
+question wordings by construction. The content of its replies has no meaning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LookUp = Callable[[str, Request], tuple[Request, Completion | None]]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A call that is expected of a model.
+    """A call that a model is expected to get.
 
     Attributes:
         role: which model's: judge, policy, reviser, metrics or, of several judges, one of `Models.judges_by_role`.
@@ -45,13 +45,13 @@ class Expected:
 
 
 def nothing_kept(_: str, request: Request) -> tuple[Request, Completion | None]:
-    """The request as it is, without a reply."""
+    """Return the request unchanged, without a kept reply."""
     return request, None
 
 
 @dataclass(slots=True)
 class StandIn:
-    """An `Ask` that answers by itself.
+    """An `Ask` that answers without a model.
 
     Attributes:
         role: whose place it takes.
@@ -120,7 +120,7 @@ def settled(work: Awaitable[T]) -> T:
 
 
 def likely_instance(schema: Mapping[str, Any], *, last: bool = False) -> Any:
-    """A value that the schema allows, of a likely size; covers the keywords that our own schemas use.
+    """Return a value of likely size that the schema allows; covers the keywords of curate's own schemas.
 
     Args:
         last: take the last value of each enumeration instead of the first.

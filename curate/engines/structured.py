@@ -37,7 +37,7 @@ class BadReply:
 
 
 def read_object(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any] | BadReply:
-    """The object in a reply, checked against `schema`.
+    """Return the object in a reply, checked against `schema`, or why there is none.
 
     Args:
         completion: a reply without a fault.
@@ -64,7 +64,7 @@ def read_object(completion: Completion, schema: Mapping[str, Any]) -> dict[str, 
 
 
 def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object that has these keys, all of them and no other."""
+    """Return the JSON schema of an object that has exactly these keys."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -77,13 +77,13 @@ _SHOWN = 60  # characters of a value
 
 
 def as_shown(value: Any) -> str:
-    """A value of a reply as a message to the judge names it, shortened."""
+    """Return a value of a reply as JSON, shortened, for a message to the judge."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def strict(schema: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
-    """The schema in the form strict modes ask for: objects closed, all their keys required.
+    """Return the schema in the form that strict modes require: objects closed, all their keys required.
 
     Objects without `properties` (maps) and those that say what further keys may hold are left open:
     closing them would change what they mean. Keywords in `without` are taken out.
@@ -113,7 +113,7 @@ _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator
 
 
 def for_grammar(schema: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
-    """The strict schema for llguidance, which spaces a reply like ordinary JSON.
+    """Return the strict schema for llguidance, with the spacing of ordinary JSON.
 
     Raises:
         jsonschema.SchemaError: it is none. (A grammar made of it could bind nothing.)
@@ -136,7 +136,7 @@ class SeveralObjectsError(ValueError):
 
 
 def only_object(text: str) -> dict[str, Any]:
-    """The one JSON object in a text; fences and prose around it are passed over.
+    """Return the one JSON object in a text; fences and prose around it are ignored.
 
     Raises:
         NoObjectError, SeveralObjectsError: as they say.

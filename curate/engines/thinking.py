@@ -17,7 +17,7 @@ from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import take_apart
 
 THOUGHT = ".thought"
-"""What the purpose of a call for a thought ends with."""
+"""End of the purpose of a call for a thought."""
 OPENING = "<think>"
 CLOSING = "\n</think>\n\n"
 _CLOSED = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
@@ -25,11 +25,11 @@ _CLOSED = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """What a model thought.
+    """A model's thought before its answer.
 
     Attributes:
-        text: empty where it did not think.
-        is_cut: it met its bound before it was done.
+        text: the thought; empty where the model did not think.
+        is_cut: True if the thought reached its token limit.
     """
 
     text: str
@@ -54,7 +54,7 @@ def begun_reply(request: Request, special: re.Pattern[str], *, opens_thought: bo
 
 
 def read_thought(completion: Completion, labels: Sequence[str] = ()) -> Thought:
-    """The thought in a reply: parsed off by the server, in marks, or all of it where there is no mark.
+    """Return the thought in a reply: separated by the server, between thinking tags, or the whole text without tags.
 
     Without a mark the template opened the thought and the bound ended it, or the model thinks without marks. One
     that does not think answers at once; its bare label is no thought, and put into the marks it would be read there.
@@ -108,6 +108,6 @@ async def ask_with_thoughts(
 
 
 def _about(request: Request, tokens: int) -> Request:
-    """The request for the thought before a label."""
+    """Return the request for the thought before a label."""
     stage = request.purpose.partition(".")[0]
     return replace(request, labels=(), prefill="", max_tokens=tokens, purpose=f"{stage}{THOUGHT}")
