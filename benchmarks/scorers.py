@@ -134,7 +134,7 @@ def open_peer(python: str, task: dict[str, Any]) -> tuple[Callable[..., dict[str
 def ours(model: str, layer: int, pairs: list[tuple[str, str]], precision: str) -> Callable[[], Any]:
     """A function that runs one round of our BERTScore on a loaded model."""
     from curate.adherence.reference.bertscore import BertScore, TokenEncoder
-    from curate.adherence.reference.config import ReferenceConfig
+    from curate.adherence.reference_config import ReferenceConfig
     from curate.storage.store import Store
 
     config = ReferenceConfig.model_validate(
@@ -157,8 +157,8 @@ def ours(model: str, layer: int, pairs: list[tuple[str, str]], precision: str) -
 def sentence_calls(model: str, pairs: list[tuple[str, str]]) -> float:
     """Texts through the sentence encoder per unique text, over three methods and a second run."""
     from curate.adherence.reference.cases import Case
-    from curate.adherence.reference.config import ReferenceConfig
     from curate.adherence.reference.vectors import Distance, Nearest
+    from curate.adherence.reference_config import ReferenceConfig
     from curate.adherence.sentence_encoder import Embedder, SentenceEncoder
     from curate.storage.store import Store
 

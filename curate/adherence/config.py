@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
+from curate.adherence.reference_config import ReferenceConfig, ReferenceMethod
 from curate.engines.base import Capability
 from curate.records import JudgeCalibration, JudgeIdentity
 from curate.records.calibration_file import OtherJudge, described, read_calibration

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference_config import ReferenceConfig
 from curate.errors import EngineError, missing_extra
 from curate.storage.store import Store, key_of
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from curate.adherence.reference.config import ON_VECTORS
 from curate.adherence.reference.scorer import check
+from curate.adherence.reference_config import ON_VECTORS
 from curate.benchmark.baselines import BLOCK, baselines
 from curate.benchmark.figures import MethodFigures, Verdict, figures, verdicts
 from curate.benchmark.labelled_turns import LabelledTurn

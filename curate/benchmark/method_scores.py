@@ -12,8 +12,8 @@ from pathlib import Path
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.cases import compared
-from curate.adherence.reference.config import DEFAULT_ENCODER, ON_WORDS, ReferenceConfig
 from curate.adherence.reference.scorer import fit, open_method
+from curate.adherence.reference_config import DEFAULT_ENCODER, ON_WORDS, ReferenceConfig
 from curate.adherence.sentence_encoder import Encoder, SentenceEncoder
 from curate.benchmark.labelled_turns import LabelledTurn
 from curate.benchmark.methods import Method, MethodScores

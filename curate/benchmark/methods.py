@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.reference.config import ON_VECTORS, ON_WORDS, ReferenceConfig, ReferenceMethod
+from curate.adherence.reference_config import ON_VECTORS, ON_WORDS, ReferenceConfig, ReferenceMethod
 from curate.errors import UsageError
 from curate.recipe import Recipe, load_recipe
 from curate.storage.yaml_text import parse_yaml

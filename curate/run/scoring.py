@@ -16,7 +16,7 @@ import polars as pl
 
 from curate.adherence.config import AdherenceConfig, describe_threshold
 from curate.adherence.decay import AdherenceTally
-from curate.adherence.reference.config import EVALUATION_ONLY
+from curate.adherence.reference_config import EVALUATION_ONLY
 from curate.engines.config import Prices
 from curate.executors.local import AskingNobody
 from curate.executors.opening import Runner

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference import scorer as scoring
 from curate.adherence.reference.cases import Case, cases_of, compared
-from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import Entailment
 from curate.adherence.reference.lexical import Divergence, bleu, rouge_l
 from curate.adherence.reference.scorer import ReferenceScorer, check
 from curate.adherence.reference.vectors import Distance, Nearest
+from curate.adherence.reference_config import ReferenceConfig
 from curate.adherence.sentence_encoder import Embedder
 from curate.dialogue import Dialogue, Message
 from curate.errors import EngineError, UsageError

@@ -9,7 +9,7 @@ import pytest
 
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder
 from curate.adherence.reference.cases import Case
-from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference_config import ReferenceConfig
 from curate.errors import UsageError
 from curate.storage.store import Store
 

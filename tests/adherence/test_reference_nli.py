@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import PairClassifier
+from curate.adherence.reference_config import ReferenceConfig
 from curate.errors import UsageError
 
 PAIRS = [

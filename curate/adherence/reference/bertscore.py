@@ -27,7 +27,7 @@ from curate.adherence.reference.cases import (
     ComparisonMethod,
     kept_pairs,
 )
-from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference_config import ReferenceConfig
 from curate.adherence.sentence_encoder import (
     device_of,
     load_model,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference_config import ReferenceConfig
 from curate.dialogue import Dialogue, Turn
 from curate.records import UnscoredReason
 from curate.storage.store import Store, key_of

@@ -22,7 +22,7 @@ from curate.adherence.reference.cases import (
     CaseReading,
     ComparisonMethod,
 )
-from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference_config import ReferenceConfig
 
 _WORDS = re.compile(r"\w+")
 _TOKENS = re.compile(r"\w+|[^\w\s]")

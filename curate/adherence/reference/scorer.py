@@ -15,10 +15,10 @@ from typing import Final
 from curate.adherence.config import AdherenceConfig, settle_calibration
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
 from curate.adherence.reference.cases import Case, ComparisonMethod, cases_of, chunks, compared
-from curate.adherence.reference.config import ON_WORDS, ReferenceConfig
 from curate.adherence.reference.entailment import Entailment, PairClassifier
 from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
 from curate.adherence.reference.vectors import Distance, Nearest
+from curate.adherence.reference_config import ON_WORDS, ReferenceConfig
 from curate.adherence.sentence_encoder import Embedder, Encoder, SentenceEncoder
 from curate.adherence.session_score import NoSession, aggregate, trend_of, turns_in_role
 from curate.dialogue import Dialogue

@@ -20,7 +20,7 @@ from curate.adherence.reference.cases import (
     CaseReading,
     ComparisonMethod,
 )
-from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference_config import ReferenceConfig
 from curate.adherence.sentence_encoder import Embedder
 
 if TYPE_CHECKING:
