@@ -77,7 +77,7 @@ def test_the_map_of_turns_begins_with_the_first_turn_that_is_scored(page: Page, 
         return column.filter((value, at) => at % 4 === 3 && value).length;
     }"""
     assert canvas.evaluate(filled) > 0
-    expect(page.locator(".turn-map")).to_contain_text("a column a turn, from turn 1.")
+    expect(page.locator(".turn-map")).to_contain_text("one column for each turn, from turn 1.")
     canvas.hover(position={"x": 3, "y": 3})
     expect(page.locator(".turn-map .under")).to_contain_text(", turn 1")
 
