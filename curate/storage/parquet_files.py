@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
 
 import polars as pl
 
@@ -127,7 +128,8 @@ def readable(
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
         raise refusal(path, error) from error
-    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time out of range
+    # Text that is not UTF-8, a time out of range, a zone that nobody knows.
+    except (ValueError, OverflowError, ZoneInfoNotFoundError) as error:
         raise refusal(path, error) from error
     except OSError as error:
         if error.errno is not None:

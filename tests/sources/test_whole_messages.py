@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ def said(folder: Path, **config: Any) -> str:
         list(open_source(SourceConfig(**config)).read())
     proposal = getattr(caught.value, "proposal", None)
     more = "" if proposal is None else f"\n-- proposal\n{proposal.yaml}"
-    return f"{caught.value}{more}".replace(str(folder), "FOLDER")
+    text = f"{caught.value}{more}".replace(str(folder), "FOLDER")
+    return re.sub("(broken_json, ).*?(: line)", r"\1IN ORJSON'S WORDS\2", text)
 
 
 SHAPES: dict[str, Sequence[Any]] = {
