@@ -1,10 +1,10 @@
-"""Duplicates, contamination and the split of one run: what selection must know beyond the score table.
+"""Duplicates, contamination and the split of one run: the parts of selection that need the texts, not only scores.
 
-The dialogues are read once for everything that is asked of them: sketches, exact keys, n-grams of eval
-sets, and what a split must keep together. Which of them are removed as duplicates depends on which meet
-the conditions, so `selection.rules` asks for that when it knows them.
+One reading of the dialogues gives sketches, exact keys, n-grams shared with eval sets, and the keys by which a
+split keeps dialogues together. Duplicates are searched later, because only dialogues that meet the conditions
+are compared, and `selection.rules` knows those.
 
-This module is imported where it is needed, since numpy and rensa take their time.
+Import this module inside functions: numpy and rensa are slow to import.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ _VIEWS: tuple[View, ...] = ("dialogue", "first_user")
 
 
 class Cleaner:
-    """Answers for one reading of the dialogues; a context, since it keeps shingles in a file.
+    """Duplicates, contamination and splits of one reading of the dialogues.
+
+    A context manager, because shingles are kept in a temporary file until it is closed.
 
     Args:
-        config: `dedup`, `decontaminate` and `split` are looked at.
-        read: gives the dialogues of the score table, in its order, each time it is called.
-        evals: the eval sets of `config.decontaminate`, read.
-        folder: where temporary files go; None for the system's own place.
+        config: only `dedup`, `decontaminate` and `split` are used.
+        read: called several times; returns the dialogues of the score table in its order.
+        evals: the indexed eval sets of `config.decontaminate`.
+        folder: folder of temporary files; None for the system's default.
         embed: turns texts into embeddings; needed where `dedup.embedding` is set.
 
     Attributes:
-        contaminated: by row, one collision for each eval set.
+        contaminated: collisions with eval sets by row, one for each set.
     """
 
     def __init__(
@@ -92,27 +94,27 @@ class Cleaner:
     def duplicates(
         self, table: pl.DataFrame, rows: Iterable[int]
     ) -> dict[int, tuple[Collision, ...]]:
-        """The rows to remove, of some that would else be kept.
+        """Return the duplicates among rows that would otherwise be kept.
 
         Args:
-            rows: those to compare, ascending.
+            rows: rows to compare, ascending.
 
         Returns:
-            By row, what it collides with: rows that stay.
+            For each row to remove, its collisions with rows that stay.
 
         Raises:
-            UsageError: `dedup.keep` does not suit the table.
+            UsageError: `dedup.keep` does not fit the table.
         """
         self._check(table)
         config = self._config.dedup
         if config is None:
             return {}
-        compared = list(rows)
-        order = _preferred(table, config, compared)
+        candidates = list(rows)
+        order = _preferred(table, config, candidates)
         views = config.near.of if config.near is not None else ()
         threshold = config.near.threshold if config.near is not None else 1.0
-        texts = self._near_texts(compared) if views else {}
-        removed = find_duplicates(
+        texts = self._near_texts(candidates) if views else {}
+        duplicates = find_duplicates(
             order,
             self._exact.groups() if config.exact else None,
             {view: texts[view] for view in views},
@@ -121,12 +123,12 @@ class Cleaner:
         )
         ids = table["id"]
         return {
-            row: tuple(_collision(duplicate, ids) for duplicate in duplicates)
-            for row, duplicates in removed.items()
+            row: tuple(_collision(duplicate, ids) for duplicate in row_duplicates)
+            for row, row_duplicates in duplicates.items()
         }
 
     def splits(self, table: pl.DataFrame, selected: Sequence[bool]) -> list[Split] | None:
-        """The side of every row; None where no split is asked for. See `splits.assign_splits`."""
+        """Return the split of every row (see `splits.assign_splits`); None where the recipe has no split."""
         self._check(table)
         config = self._config.split
         if config is None:
@@ -142,7 +144,7 @@ class Cleaner:
         return assign_splits(groups, names.to_list(), selected, config.validation, config.seed)
 
     def _new_sketches(self) -> Sketches | None:
-        """For all that will be asked of them, by `dedup` and by `split`."""
+        """Return sketches that serve both `dedup` and `split`; None where neither compares near-duplicates."""
         near = self._config.dedup.near if self._config.dedup is not None else None
         views: list[View] = list(near.of) if near is not None else []
         thresholds = [near.threshold] if near is not None else []
@@ -173,7 +175,10 @@ class Cleaner:
         self._rows += len(texts.dialogues)
 
     def _near_texts(self, rows: Iterable[int]) -> dict[View, NearTexts]:
-        """Candidates among rows; among all of them, once, where the split will want those."""
+        """Return the near-duplicate candidates among `rows`, or among all rows where the split needs them too.
+
+        They are collected at the first call; later calls return the same ones.
+        """
         if self._sketches is None:
             return {}
         if self._near is None:
@@ -197,15 +202,15 @@ class Cleaner:
 
 
 def _preferred(table: pl.DataFrame, config: DedupConfig, rows: Sequence[int]) -> list[int]:
-    """Rows, the most preferred first: as read, or by score with ties broken by content hash and id."""
+    """Return `rows`, the most preferred first: in reading order, or by score with ties broken by content hash and id."""
     if config.ranking is None:
         return list(rows)
     by = evaluate(table, config.ranking, "select.dedup.keep")
     by = by.fill_nan(None) if by.dtype.is_float() else by
-    ranked = table.select(
+    by_score = table.select(
         "content_hash", "id", by.alias("by"), pl.int_range(pl.len()).alias("row")
     )[list(rows)].sort("by", "content_hash", "id", descending=[True, False, False], nulls_last=True)
-    return ranked["row"].to_list()
+    return by_score["row"].to_list()
 
 
 def _collision(duplicate: Duplicate, ids: pl.Series) -> Collision:

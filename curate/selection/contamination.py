@@ -1,12 +1,12 @@
 """Contamination: dialogues that share a run of words with an evaluation set.
 
-A dialogue is contaminated by an eval text when n words in a row (13 by default, after Brown et al. 2020,
-Language Models are Few-Shot Learners, appendix C) stand in both, texts read as `selection.shingles` says.
-Of an eval set only the hashes of its n-grams are held (12 bytes each); its texts and the dialogues stream
-through. The n-gram shown is taken from the dialogue once it is known to be shared.
+A dialogue is contaminated by an eval text when both contain the same n words in a row (13 by default, after
+Brown et al. 2020, Language Models are Few-Shot Learners, appendix C), with texts tokenised by
+`selection.shingles`. Only the hashes of an eval set's n-grams are held in memory (12 bytes each); its texts and
+the dialogues are streamed. The n-gram shown in a report is taken from the dialogue.
 
-n-grams that many texts of one set have ("choose one of the following answers …") are that set's template
-and do not count; how many texts a set then cannot find is said, never passed over.
+n-grams found in many texts of one set ("choose one of the following answers …") count as that set's template
+and are ignored. `EvalIndex.warning` says how many texts therefore cannot be found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REASON = "contaminated"
 
 @dataclass(frozen=True, slots=True)
 class EvalText:
-    """One text of an eval set, with where it stands."""
+    """One text of an eval set and its position in it."""
 
     row: str
     text: str
@@ -38,12 +38,12 @@ class EvalIndex:
     """The n-grams of one eval set.
 
     Args:
-        texts: its texts, read once and not held.
+        texts: texts of the set; read once and not kept.
 
     Attributes:
-        texts: how many texts were read.
-        short: how many are shorter than one n-gram.
-        template: how many have no n-gram but those of the set's template.
+        texts: number of texts read.
+        short: number of texts shorter than one n-gram.
+        template: number of texts whose n-grams all belong to the set's template.
     """
 
     def __init__(self, config: EvalSet, texts: Iterable[EvalText]) -> None:
@@ -68,8 +68,8 @@ class EvalIndex:
         order = np.argsort(grams, kind="stable")
         grams, owner = grams[order], owner[order]
         if config.common is not None and len(grams):
-            _, inverse, held_by = np.unique(grams, return_inverse=True, return_counts=True)
-            rare = held_by[inverse] <= config.common
+            _, inverse, texts_with = np.unique(grams, return_inverse=True, return_counts=True)
+            rare = texts_with[inverse] <= config.common
             grams, owner = grams[rare], owner[rare]
         self._grams, self._owners = grams, owner
         self._sizes = np.bincount(owner, minlength=self.texts)
@@ -77,7 +77,7 @@ class EvalIndex:
 
     @property
     def warning(self) -> str | None:
-        """Warning of what in the set cannot be found, in one line; None where all of it can."""
+        """Return a one-line warning about texts that cannot be found in dialogues; None where all can."""
         parts = []
         if self.short:
             parts.append(f"{self.short} are shorter than {self.config.ngram} words")
@@ -93,10 +93,10 @@ class EvalIndex:
         )
 
     def collisions(self, texts: TextBatch) -> dict[int, Collision]:
-        """The contaminated dialogues of a batch, by their place in it.
+        """Return the collisions of the contaminated dialogues of a batch, by their index in it.
 
-        Each with the eval text of which it holds the largest share of n-grams (the first of equals), and
-        the first n-gram it shares with that one.
+        A collision names the eval text of which the dialogue contains the largest share of n-grams (the first
+        where several tie), and the first n-gram they share.
         """
         runs = texts.hashed("dialogue").runs(self.config.ngram, short=False)
         if not len(self._grams):
@@ -116,19 +116,19 @@ class EvalIndex:
         owners = np.concatenate(
             [self._owners[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
         )
-        found, counts = np.unique(owners, return_counts=True)
-        shares = counts / self._sizes[found]
-        best = int(found[np.argmax(shares)])
+        candidates, counts = np.unique(owners, return_counts=True)
+        shares = counts / self._sizes[candidates]
+        best = int(candidates[np.argmax(shares)])
         mine = self._grams[self._owners == best]
         start = int(np.flatnonzero(np.isin(hashes, mine))[0])
         return Collision(
             reason=REASON,
             other=f"{self.config.label}:{self._rows[best]}",
             similarity=float(shares.max()),
-            text=self._written(texts.tokens("dialogue")[place], start),
+            text=self._run_text(texts.tokens("dialogue")[place], start),
         )
 
-    def _written(self, tokens: list[str], start: int) -> str:
-        """The run with this number among a text's runs."""
+    def _run_text(self, tokens: list[str], number: int) -> str:
+        """Return run `number` of a text, its tokens joined by spaces."""
         runs = TokenBatch([tokens]).runs(self.config.ngram, short=False)
-        return " ".join(tokens[runs.starts[start] : runs.stops[start]])
+        return " ".join(tokens[runs.starts[number] : runs.stops[number]])

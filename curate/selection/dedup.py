@@ -1,12 +1,12 @@
-"""Duplicates: of dialogues that say the same, one is kept, and each removal names it.
+"""Duplicates: removal of dialogues that equal or resemble a kept one.
 
-Dialogues are taken in the order in which they are to be preferred. One that equals a kept dialogue, or is
-nearer to one than the threshold allows, is removed and says to which and how near; any other is kept. So no
-two kept dialogues are duplicates of each other, every removal points at a dialogue that is there, and a
-chain of small changes does not pull in what is far away, as clusters would.
+Dialogues are compared in order of preference. One that equals a kept dialogue, or is at least as similar to it as the
+threshold, is removed, and its removal names the kept dialogue and the similarity; any other is kept. So no two kept
+dialogues are duplicates, every removal points at a dialogue that stays, and a chain of small changes does not remove
+dialogues that are far apart, as clustering would.
 
-Dialogues stream through in batches and are not held: what stays is 16 bytes for exact duplicates and, with
-the defaults, 84 bytes a compared text for near ones (see `selection.minhash`).
+Dialogues are streamed in batches and not kept in memory: 16 bytes a dialogue remain for exact duplicates and, with the
+defaults, 84 bytes a compared text for near ones (see `selection.minhash`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from curate.selection.minhash import Bands, NearTexts, ShingleStore
 from curate.selection.shingles import TokenBatch, tokenise, worth
 
 Read = Callable[[], Iterable[Dialogue]]
-"""Reads the same dialogues in the same order whenever it is called."""
+"""Reads the dialogues: the same ones in the same order at every call."""
 
 Earlier = Mapping[int, Sequence[tuple[int, float]]]
-"""Of a row: the rows before it in the order of preference that are too similar, each with the similarity."""
+"""For each row, the preferred rows that are too similar to it, each with the similarity."""
 
 BATCH = 256
 NEAR_REASONS: dict[View, Removal] = {
@@ -43,7 +43,7 @@ NEAR_REASONS: dict[View, Removal] = {
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """Why a dialogue is a duplicate. `other` is the row of the one that is kept."""
+    """The reason a dialogue is a duplicate, and the row of the kept one (`other`)."""
 
     reason: Removal
     other: int
@@ -53,8 +53,8 @@ class Duplicate:
 def view_text(dialogue: Dialogue, view: View) -> str:
     """Return the text of a dialogue that is compared.
 
-    `dialogue` is every message but system ones, with the names and arguments of tool calls; a system
-    message is often the same for all. `first_user` is the first user message, empty where there is none.
+    View `dialogue` is all messages with the names and arguments of tool calls, except system messages, which are often
+    the same for all dialogues. View `first_user` is the first user message; empty where there is none.
     """
     if view == "first_user":
         return next((m.content for m in dialogue.messages if m.role == "user"), "")
@@ -64,14 +64,19 @@ def view_text(dialogue: Dialogue, view: View) -> str:
             continue
         parts.append(message.content)
         for call in message.tool_calls:
-            written = call.arguments
+            arguments = call.arguments
             parts.append(call.name)
-            parts.append(written if isinstance(written, str) else orjson.dumps(written).decode())
+            parts.append(
+                arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+            )
     return "\n".join(part for part in parts if part)
 
 
 def exact_key(dialogue: Dialogue) -> bytes:
-    """16 bytes, equal where messages (system ones too) and tools are, up to NFC and spaces at the ends."""
+    """Return 16 bytes that are equal for dialogues with the same messages and tools.
+
+    System messages count; Unicode normalisation (NFC) and spaces at the ends of messages do not.
+    """
     messages = [
         [
             message.role,
@@ -80,8 +85,8 @@ def exact_key(dialogue: Dialogue) -> bytes:
         ]
         for message in dialogue.messages
     ]
-    dumped = orjson.dumps([messages, dialogue.tools], option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(dumped, digest_size=16).digest()
+    content = orjson.dumps([messages, dialogue.tools], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 class ExactKeys:
@@ -91,25 +96,25 @@ class ExactKeys:
         self._keys = bytearray()
 
     def add(self, dialogues: Iterable[Dialogue]) -> None:
-        """Take dialogues in."""
+        """Append the keys of more dialogues."""
         for dialogue in dialogues:
             self._keys += exact_key(dialogue)
 
     def groups(self) -> npt.NDArray[np.int64]:
-        """A number for every dialogue, the same for those that are the same."""
+        """Return a group number for every dialogue, shape (dialogues,); equal dialogues have equal numbers."""
         keys = np.frombuffer(bytes(self._keys), dtype=np.dtype("V16"))
         return np.unique(keys, return_inverse=True)[1].astype(np.int64)
 
 
 def batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
-    """Dialogues in lists of `BATCH`, the last one shorter."""
+    """Yield dialogues in lists of `BATCH`; the last one may be shorter."""
     dialogues = iter(dialogues)
     while batch := list(islice(dialogues, BATCH)):
         yield batch
 
 
 class TextBatch:
-    """A batch of dialogues, each of its views tokenised and hashed once however many ask for it."""
+    """A batch of dialogues whose views are tokenised and hashed once each, at first use."""
 
     def __init__(self, dialogues: Sequence[Dialogue]) -> None:
         self.dialogues = dialogues
@@ -117,23 +122,23 @@ class TextBatch:
         self._hashed: dict[View, TokenBatch] = {}
 
     def tokens(self, view: View) -> list[list[str]]:
-        """The tokens of a view of every dialogue."""
+        """Return the tokens of one view of every dialogue."""
         if view not in self._tokens:
             self._tokens[view] = [tokenise(view_text(d, view)) for d in self.dialogues]
         return self._tokens[view]
 
     def hashed(self, view: View) -> TokenBatch:
-        """The same, hashed."""
+        """Return the hashed tokens of one view of every dialogue."""
         if view not in self._hashed:
             self._hashed[view] = TokenBatch(self.tokens(view))
         return self._hashed[view]
 
 
 class Sketches:
-    """What is held of the dialogues read, to tell later which of them are near each other.
+    """MinHash bands of every dialogue's views, from which near-duplicate candidates are found.
 
     Args:
-        threshold: the lowest similarity that will be asked for.
+        threshold: lowest similarity at which candidates will be needed.
     """
 
     def __init__(self, config: NearConfig, views: Iterable[View], threshold: float) -> None:
@@ -145,37 +150,46 @@ class Sketches:
         }
 
     def add(self, texts: TextBatch) -> None:
-        """Take the next batch in."""
+        """Add the next batch."""
         for view, bands in self._bands.items():
             runs = texts.hashed(view).runs(self._config.shingle, short=True)
             # "hello" opens many dialogues that have nothing else in common
             least = self._config.min_words if view == "first_user" else 0
-            compared = [len(tokens) > 0 and worth(tokens) >= least for tokens in texts.tokens(view)]
-            bands.add(runs, compared)
+            is_long_enough = [
+                len(tokens) > 0 and worth(tokens) >= least for tokens in texts.tokens(view)
+            ]
+            bands.add(runs, is_long_enough)
 
     def open(
         self, among: npt.NDArray[np.int64], read: Read, folder: Path | None, stack: ExitStack
     ) -> dict[View, NearTexts]:
-        """Collect the shingles of the candidates `among` some rows (ascending) in a second reading.
+        """Read the dialogues again and collect the shingles of near-duplicate candidates.
 
         Args:
-            among: rows to compare.
-            folder: where the shingles' file is made; None for the system's own place.
+            among: rows to compare, ascending.
+            read: returns the dialogues that were added, in the same order.
+            folder: folder of the temporary files; None for the system's default.
+            stack: closes the files.
+
+        Returns:
+            The candidates of each view.
         """
-        found = {view: bands.buckets(among) for view, bands in self._bands.items()}
+        buckets_by_view = {view: bands.buckets(among) for view, bands in self._bands.items()}
         stores = {
             view: stack.enter_context(ShingleStore(buckets, folder))
-            for view, buckets in found.items()
+            for view, buckets in buckets_by_view.items()
         }
-        wanted = {view: set(buckets.items.tolist()) for view, buckets in found.items()}
-        if any(wanted.values()):
-            self._collect(wanted, stores, read)
-        return {view: NearTexts(found[view], stores[view]) for view in found}
+        candidates = {
+            view: set(buckets.items.tolist()) for view, buckets in buckets_by_view.items()
+        }
+        if any(candidates.values()):
+            self._collect(candidates, stores, read)
+        return {view: NearTexts(buckets_by_view[view], stores[view]) for view in buckets_by_view}
 
     def _collect(
-        self, wanted: Mapping[View, set[int]], stores: Mapping[View, ShingleStore], read: Read
+        self, candidates: Mapping[View, set[int]], stores: Mapping[View, ShingleStore], read: Read
     ) -> None:
-        for view, rows in wanted.items():
+        for view, rows in candidates.items():
             chosen = (dialogue for row, dialogue in enumerate(read()) if row in rows)
             for batch in batches(chosen):
                 runs = TextBatch(batch).hashed(view).runs(self._config.shingle, short=True)
@@ -190,17 +204,18 @@ def find_duplicates(
     threshold: float,
     embedded: Earlier | None = None,
 ) -> dict[int, tuple[Duplicate, ...]]:
-    """The rows that are removed when rows are preferred in this order, each with what it collides with.
+    """Return the rows to remove so that no duplicates remain, each with its collisions.
 
     Args:
         order: rows, the most preferred first.
-        exact: by row, as `ExactKeys.groups`; None where exact duplicates may stay.
-        near: candidates among the rows, by what of them is compared.
-        threshold: Jaccard similarity from which on two are near-duplicates; not below the one the
-            candidates were made for.
+        exact: group of each row (see `ExactKeys.groups`); None where exact duplicates may stay.
+        near: near-duplicate candidates among the rows, by view.
+        threshold: Jaccard similarity (0-1) from which on two texts are near-duplicates; not below the threshold that
+            the candidates were collected for.
+        embedded: pairs of rows that are similar by embedding.
 
     Returns:
-        By row: an exact duplicate's one collision, else its nearest kept neighbour by each measure.
+        For each removed row: one collision for an exact duplicate, else the nearest kept row by each measure.
     """
     keepers = {view: texts.keeper(threshold) for view, texts in near.items()}
     first = None if exact is None else np.full(len(exact), -1, np.int64)
@@ -232,9 +247,9 @@ class Deduplicated:
     """Dialogues with duplicates taken out.
 
     Attributes:
-        kept: rows, in the order given.
-        removed: by row, what it collided with.
-        threshold: Jaccard similarity it was decided by.
+        kept: rows that stay, in reading order.
+        removed: collisions of each removed row.
+        threshold: Jaccard similarity (0-1) from which on texts counted as near-duplicates.
     """
 
     kept: tuple[int, ...]
@@ -243,17 +258,17 @@ class Deduplicated:
 
 
 class Deduplication:
-    """Near and exact duplicates among dialogues at any threshold from the config's upwards.
+    """Near and exact duplicates among dialogues, at the config's threshold or any higher one.
 
-    What was read is sketched once; `at` decides anew without reading again.
+    The dialogues are read when it is made; `at` does not read them again.
 
-        with Deduplication(lambda: dialogues, DedupConfig()) as found:
-            strict, loose = found.at(0.8), found.at(0.95)
+        with Deduplication(lambda: dialogues, DedupConfig()) as deduplication:
+            strict, loose = deduplication.at(0.8), deduplication.at(0.95)
 
     Args:
-        read: gives the same dialogues in the same order each time; called two times and once more for
+        read: returns the same dialogues in the same order at every call; called twice, and once more for
             each further view.
-        config: `embedding` and `keep` are not looked at.
+        config: `embedding` and `keep` are ignored.
     """
 
     def __init__(self, read: Read, config: DedupConfig) -> None:
@@ -280,10 +295,10 @@ class Deduplication:
         self._stack.close()
 
     def at(self, threshold: float | None = None) -> Deduplicated:
-        """Who stays at a threshold of Jaccard similarity; the config's by default.
+        """Return the rows kept and removed at a threshold of Jaccard similarity; the config's by default.
 
         Raises:
-            ValueError: a threshold below the config's, for which no candidates were looked for.
+            ValueError: the threshold is below the config's, for which no candidates were collected.
         """
         lowest = self._config.near.threshold if self._config.near is not None else 1.0
         threshold = lowest if threshold is None else threshold

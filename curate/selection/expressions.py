@@ -1,7 +1,7 @@
-"""SQL conditions over the score table: parsed, checked against the columns there are, evaluated.
+"""SQL conditions over the score table: parsing, checks against its columns, evaluation.
 
-Conditions are polars SQL expressions (`pl.sql_expr`). They are checked on an empty table before anything
-runs, so that a misspelt column costs no model call.
+Conditions are polars SQL expressions (`pl.sql_expr`). They are checked on an empty table before a run starts, so a
+misspelt column is found before any model call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _VERDICT_COLUMNS = frozenset({"verdict", "judge_verdict"})
 
 
 def parse(sql: str, where: str) -> pl.Expr:
-    """The expression of a piece of SQL; `where` names it in the error."""
+    """Return SQL as a polars expression.
+
+    Raises:
+        UsageError: it is not an SQL expression; `where` names its place in the recipe.
+    """
     try:
         return pl.sql_expr(sql)
     except PolarsError as error:
@@ -42,23 +46,23 @@ def parse(sql: str, where: str) -> pl.Expr:
 
 
 def columns_of(expression: pl.Expr) -> frozenset[str]:
-    """Names of the columns an expression reads."""
+    """Return the names of the columns that an expression reads."""
     return frozenset(expression.meta.root_names())
 
 
 def stages_of(names: Iterable[str], ran: Collection[ScoringStage] = ()) -> frozenset[ScoringStage]:
-    """The stages whose scores the named columns need.
+    """Return the stages whose scores the named columns need.
 
-    A column made of several stages' scores needs those of them that `ran`.
+    A column computed from several stages needs only those in `ran`.
     """
-    needed = (stages_of_column(name) for name in names)
+    stages_by_column = (stages_of_column(name) for name in names)
     return frozenset(
-        stage for stages in needed for stage in stages if len(stages) == 1 or stage in ran
+        stage for stages in stages_by_column for stage in stages if len(stages) == 1 or stage in ran
     )
 
 
 def check_condition(sql: str, where: str) -> frozenset[str]:
-    """Check that SQL is a yes-or-no question about one row of the table.
+    """Check that SQL is true or false for each row of the table.
 
     Args:
         where: its place in the recipe, for the error.
@@ -67,8 +71,8 @@ def check_condition(sql: str, where: str) -> frozenset[str]:
         The columns it reads.
 
     Raises:
-        UsageError: bad SQL, an unknown column (with the nearest known one), text that is no verdict, a
-            comparison of text with numbers, or a result that is neither true nor false.
+        UsageError: bad SQL, an unknown column (the message suggests the nearest ones), text that is not a verdict,
+            a comparison of text with numbers, or a result that is neither true nor false.
     """
     dtype, names = _check(sql, where)
     if not isinstance(dtype, (pl.Boolean, pl.Null)):
@@ -82,7 +86,7 @@ def check_condition(sql: str, where: str) -> frozenset[str]:
 
 
 def check_ranking(sql: str, where: str) -> frozenset[str]:
-    """Check that SQL gives something to sort by (numbers, or verdicts); otherwise as `check_condition`."""
+    """Check that SQL gives values to sort by (numbers or verdicts); otherwise as `check_condition`."""
     dtype, names = _check(sql, where)
     if not (dtype.is_numeric() or isinstance(dtype, (pl.Boolean, pl.Enum, pl.Null))):
         raise UsageError(
@@ -102,14 +106,13 @@ def check_columns(
 ) -> None:
     """Raise a UsageError that names the first column the table does not have.
 
-    Which label columns there are is known once the data is read, and which metrics once the recipe is; before, any
-    is let through.
+    Label and metric columns depend on the data and the recipe; unless `labels_known`, any of them is accepted.
     """
     for name in sorted(names):
         if name in schema or (name.startswith((LABEL_PREFIX, METRIC_PREFIX)) and not labels_known):
             continue
         close = difflib.get_close_matches(name.lower(), schema, n=3)
-        listed = textwrap.fill(
+        all_columns = textwrap.fill(
             ", ".join(schema), 76, initial_indent="    ", subsequent_indent="    "
         )
         raise UsageError(
@@ -117,15 +120,19 @@ def check_columns(
             got=name,
             expected=f"did you mean {' or '.join(close)}?" if close else "a column of that table",
             fix=f"text stands in single quotes: '{name}'; labels are {LABEL_PREFIX}<name>\n"
-            + ("  columns: docs/selecting.md lists them all" if close else f"  columns:\n{listed}"),
+            + (
+                "  columns: docs/selecting.md lists them all"
+                if close
+                else f"  columns:\n{all_columns}"
+            ),
         )
 
 
 def evaluate(table: pl.DataFrame, sql: str, where: str) -> pl.Series:
-    """The expression's value for every row of a table.
+    """Return the expression's value for every row of a table.
 
     Raises:
-        UsageError: as `check_condition`, or a value that the data does not allow, as a cast that fails.
+        UsageError: bad SQL, an unknown column, or values for which the expression fails, such as a cast.
     """
     expression = parse(sql, where)
     check_columns(columns_of(expression), where, table.schema, labels_known=True)
@@ -149,14 +156,14 @@ def _check(sql: str, where: str) -> tuple[pl.DataType, frozenset[str]]:
                     expected="one of " + ", ".join(VERDICTS),
                 )
     metrics = {name: dtype for name in names if (dtype := metric_type(name)) is not None}
-    known = SCHEMA | metrics
-    unknown = {name: pl.Null() for name in names - set(known)}
+    schema = SCHEMA | metrics
+    unknown = {name: pl.Null() for name in names - set(schema)}
     try:
-        empty = pl.DataFrame(schema={**known, **unknown})
+        empty = pl.DataFrame(schema={**schema, **unknown})
         return empty.select(expression.alias("value")).schema["value"], names
     except PolarsError as error:
         if unknown:
-            # The type of a label is known once the data is read; what it does not suit is said then.
+            # the types of labels are known only once the data is read; `evaluate` reports a mismatch then
             return pl.Null(), names
         raise _unfit(sql, where, error) from error
 

@@ -1,10 +1,9 @@
 """Candidates for near-duplicates by MinHash and banding, confirmed by exact Jaccard similarity.
 
-Of every text only its bands are held (4 bytes a band, 84 bytes a text with the defaults), never the text:
-texts that share a band are candidates, and only of those the shingles are wanted, in a second pass, in a
-file on disk. Signatures come from rensa. So what is reported as a near-duplicate is one, up to a collision
-of 64-bit hashes; what MinHash may do is to miss one, and the bands are chosen so that of the pairs exactly
-at the threshold fewer than one in a hundred is missed, and of those above it far fewer.
+Only the bands of a text are held in memory (4 bytes a band, 84 bytes a text with the defaults). Texts that share a band
+are candidates, and a second reading writes only their shingles to a file on disk. Signatures come from rensa. A
+reported near-duplicate is therefore a true one, up to a collision of 64-bit hashes. MinHash may miss one: the bands are
+chosen so that fewer than one in a hundred pairs exactly at the threshold is missed, and far fewer above it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _PRIME = np.uint64(0x100000001B3)
 
 
 def banding(threshold: float, permutations: int) -> tuple[int, int]:
-    """Bands and rows a band: the most rows with which a pair at the threshold is found in 99 of 100 cases.
+    """Return the number of bands and of rows a band, with the most rows that find a pair at the threshold in 99 % of cases.
 
     Two texts of Jaccard similarity s share at least one of b bands of r rows with probability
     1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.4.2).
@@ -44,7 +43,7 @@ def banding(threshold: float, permutations: int) -> tuple[int, int]:
 
 
 def signatures(runs: Runs, permutations: int, seed: int) -> U32:
-    """MinHash signatures of a batch: one row a text, one column a permutation."""
+    """Return the MinHash signatures of a batch, shape (texts, permutations)."""
     from rensa import RMinHash
 
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(
@@ -54,7 +53,7 @@ def signatures(runs: Runs, permutations: int, seed: int) -> U32:
 
 
 def rows_of(matrix: Any, permutations: int) -> U32:
-    """A digest matrix of rensa as an array; an `array` takes its lists of integers in three times as fast."""
+    """Convert a digest matrix of rensa; through `array`, its lists of integers convert three times as fast."""
     flat = array("I")
     for row in matrix.to_rows():
         flat.fromlist(row)
@@ -62,7 +61,7 @@ def rows_of(matrix: Any, permutations: int) -> U32:
 
 
 class Bands:
-    """The bands of many texts, numbered as they are added; a text may be added as absent."""
+    """The bands of many texts, numbered in the order they are added; a text may be added as absent."""
 
     def __init__(self, threshold: float, permutations: int, seed: int) -> None:
         self.bands, self.rows = banding(threshold, permutations)
@@ -72,7 +71,7 @@ class Bands:
         self._present: list[npt.NDArray[np.bool_]] = []
 
     def add(self, runs: Runs, present: Sequence[bool]) -> None:
-        """Add a batch; texts not `present` (too short to compare) are candidates of nothing."""
+        """Add a batch; texts not `present` (too short to compare) are never candidates."""
         if len(present):
             self.add_signatures(signatures(runs, self._permutations, self._seed), present)
 
@@ -82,20 +81,23 @@ class Bands:
         self._present.append(np.array(present, dtype=np.bool_))
 
     def of(self, signature: U32) -> U32:
-        """The bands of signatures, each hashed to 32 bits: accidental candidates are refuted later."""
-        used = signature[:, : self.bands * self.rows].astype(np.uint64)
-        rows = used.reshape(-1, self.bands, self.rows)
-        hashed = np.full(rows.shape[:2], 0xCBF29CE484222325, np.uint64)
+        """Return the bands of signatures, shape (texts, bands), each hashed to 32 bits.
+
+        Candidates by a hash collision are refuted later by their Jaccard similarity.
+        """
+        columns = signature[:, : self.bands * self.rows].astype(np.uint64)
+        rows = columns.reshape(-1, self.bands, self.rows)
+        hashes = np.full(rows.shape[:2], 0xCBF29CE484222325, np.uint64)
         for row in range(self.rows):
-            hashed = (hashed ^ rows[:, :, row]) * _PRIME
-            hashed ^= hashed >> np.uint64(29)
-        return (hashed >> np.uint64(32)).astype(np.uint32)
+            hashes = (hashes ^ rows[:, :, row]) * _PRIME
+            hashes ^= hashes >> np.uint64(29)
+        return (hashes >> np.uint64(32)).astype(np.uint32)
 
     def buckets(self, among: I64) -> Buckets:
-        """Group the texts `among` (ascending) that share a band."""
+        """Group those of the texts `among` (numbers, ascending) that share a band."""
         if not self._chunks:
             return Buckets(np.empty(0, np.uint32), np.empty(0, np.uint32))
-        # one array from here on: the chunks would double it
+        # keep only the joined array: the chunks would double the memory
         self._chunks = [np.concatenate(self._chunks)]
         self._present = [np.concatenate(self._present)]
         among = among[self._present[0][among]]
@@ -105,22 +107,22 @@ class Bands:
         for band in range(self.bands):
             values = self._chunks[0][among, band]
             order = np.argsort(values, kind="stable")
-            ordered = values[order]
-            begins = np.ones(len(ordered), np.bool_)
-            begins[1:] = ordered[1:] != ordered[:-1]
+            ordered_values = values[order]
+            begins = np.ones(len(ordered_values), np.bool_)
+            begins[1:] = ordered_values[1:] != ordered_values[:-1]
             group = np.cumsum(begins) - 1
-            shared = np.bincount(group)[group] > 1
-            items.append(among[order[shared]].astype(np.uint32))
-            numbers.append((group[shared] + first).astype(np.uint32))
-            first += len(ordered)
+            is_shared = np.bincount(group)[group] > 1
+            items.append(among[order[is_shared]].astype(np.uint32))
+            numbers.append((group[is_shared] + first).astype(np.uint32))
+            first += len(ordered_values)
         return Buckets(np.concatenate(items), np.concatenate(numbers))
 
 
 class Buckets:
-    """For each text that shares a band with another, the numbers of the buckets it is in.
+    """The buckets of each text that shares a band with another.
 
     Attributes:
-        items: the texts, ascending.
+        items: numbers of these texts, ascending.
     """
 
     def __init__(self, items: U32, numbers: U32) -> None:
@@ -130,12 +132,12 @@ class Buckets:
         self._starts = np.append(starts, len(items))
 
     def place(self, item: int) -> int | None:
-        """The position of a text in `items`; None where nothing shares a band with it."""
+        """Return the index of a text in `items`; None where it shares a band with no other."""
         place = int(np.searchsorted(self.items, item))
         return place if place < len(self.items) and self.items[place] == item else None
 
     def of(self, item: int) -> list[int]:
-        """The buckets of a text; none where nothing shares a band with it."""
+        """Return the bucket numbers of a text; empty where it shares a band with no other."""
         place = self.place(item)
         if place is None:
             return []
@@ -145,9 +147,9 @@ class Buckets:
 
 
 class ShingleStore:
-    """The shingles of all candidates, as sorted 64-bit hashes in an unnamed file, gone when closed.
+    """The shingles of all candidates, as sorted 64-bit hashes in a temporary file.
 
-    Added in the order of `Buckets.items`.
+    They must be added in the order of `Buckets.items`.
     """
 
     def __init__(self, buckets: Buckets, folder: Path | None) -> None:
@@ -165,20 +167,20 @@ class ShingleStore:
         self._file.close()
 
     def add(self, hashes: U64) -> None:
-        """Keep the shingles of the next candidate."""
+        """Write the shingles of the next candidate."""
         unique = np.unique(hashes)
         self._file.write(unique.tobytes())
         self._offsets[self._added + 1] = self._offsets[self._added] + len(unique)
         self._added += 1
 
-    def jaccard(self, one: int, other: int, at_least: float = 0.0) -> float:
-        """Jaccard similarity of two candidates, 0-1; 0 where their sizes rule out `at_least`."""
-        first, second = self._of(one), self._of(other)
+    def jaccard(self, item: int, other: int, at_least: float = 0.0) -> float:
+        """Return the Jaccard similarity of two candidates, 0-1; 0 where their sizes rule out `at_least`."""
+        first, second = self._of(item), self._of(other)
         small, large = sorted((len(first), len(second)))
         if not small or small / large < at_least:
             return 0.0
-        shared = len(np.intersect1d(first, second, assume_unique=True))
-        return shared / (small + large - shared)
+        intersection = len(np.intersect1d(first, second, assume_unique=True))
+        return intersection / (small + large - intersection)
 
     def _of(self, item: int) -> U64:
         place = self._buckets.place(item)
@@ -204,28 +206,29 @@ class NearTexts:
         self._store = store
 
     def keeper(self, threshold: float) -> KeptTexts:
-        """An empty set of kept texts, to which each text is compared before it is added."""
+        """Return an empty set of kept texts for this threshold."""
         return KeptTexts(self._buckets, self._store, threshold)
 
     def join(self, groups: Groups, threshold: float) -> None:
-        """Unite the groups of all texts that are near-duplicates, and of those near to these, and so on.
+        """Unite the groups of all near-duplicates, so that chains of them end up in one group.
 
-        In a bucket, texts already united are passed over as one, so that a large cluster costs one
-        comparison a text.
+        Texts of a bucket that are already united are compared as one, so a large cluster costs one comparison a text.
         """
         clusters: dict[int, dict[int, list[int]]] = defaultdict(dict)
         for item in self._buckets.items.tolist():
             for bucket in self._buckets.of(item):
-                held = clusters[bucket]
-                for key, members in held.items():
+                clusters_in_bucket = clusters[bucket]
+                for key, members in clusters_in_bucket.items():
                     for other in members:
                         if groups.find(key) == groups.find(item):
                             break
                         if self._store.jaccard(item, other, threshold) >= threshold:
                             groups.unite(item, other)
                 root = groups.find(item)
-                mine = next((key for key in held if groups.find(key) == root), item)
-                held.setdefault(mine, []).append(item)
+                cluster = next(
+                    (key for key in clusters_in_bucket if groups.find(key) == root), item
+                )
+                clusters_in_bucket.setdefault(cluster, []).append(item)
 
 
 class KeptTexts:
@@ -239,7 +242,7 @@ class KeptTexts:
         self._turn: dict[int, int] = {}
 
     def nearest(self, item: int) -> tuple[int, float] | None:
-        """The kept text most similar to this one, the earliest of equals, if similar enough."""
+        """Return the most similar kept text and its similarity (the earliest where several tie); None where none reaches the threshold."""
         candidates = {
             other for bucket in self._buckets.of(item) for other in self._kept.get(bucket, ())
         }
@@ -266,7 +269,7 @@ class Groups:
         self._parent = np.arange(count, dtype=np.int64)
 
     def find(self, item: int) -> int:
-        """The number that stands for an item's group."""
+        """Return the root of an item's group."""
         parent = self._parent
         root = item
         while parent[root] != root:
@@ -275,20 +278,25 @@ class Groups:
             parent[item], item = root, int(parent[item])
         return root
 
-    def unite(self, one: int, other: int) -> None:
-        """Make two groups one; the lower root stands for both."""
-        one, other = self.find(one), self.find(other)
-        self._parent[max(one, other)] = min(one, other)
+    def unite(self, item: int, other: int) -> None:
+        """Unite the groups of two items; the lower root becomes the root of both."""
+        item, other = self.find(item), self.find(other)
+        self._parent[max(item, other)] = min(item, other)
 
     def unite_equal(self, items: npt.ArrayLike, keys: npt.ArrayLike) -> None:
-        """Unite the items that have a key in common, of two arrays of the same length; an item may have several."""
+        """Unite items that have a key in common.
+
+        Args:
+            items: item numbers; an item with several keys is repeated.
+            keys: one key for each entry of `items`.
+        """
         rows, values = np.asarray(items), np.asarray(keys)
         order = np.argsort(values, kind="stable")
         rows, values = rows[order], values[order]
         same = np.flatnonzero(values[1:] == values[:-1])
-        for one, other in zip(rows[same].tolist(), rows[same + 1].tolist(), strict=True):
-            self.unite(one, other)
+        for item, other in zip(rows[same].tolist(), rows[same + 1].tolist(), strict=True):
+            self.unite(item, other)
 
     def roots(self) -> Iterator[int]:
-        """The root of every number, in order."""
+        """Yield the root of every number, in order."""
         return (self.find(item) for item in range(len(self._parent)))

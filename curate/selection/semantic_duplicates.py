@@ -1,7 +1,7 @@
 """Duplicates by meaning: pairs of dialogues whose sentence embeddings point the same way.
 
-Every pair is compared, in blocks of a matrix product, so none is missed; the work grows with the square of
-the number of dialogues, and the embeddings (4 bytes a dimension) stand in a file on disk.
+Every pair is compared, in blocks of a matrix product, so none is missed. The work grows with the square of the
+number of dialogues; the embeddings (4 bytes a dimension) are kept in a temporary file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from curate.selection.dedup import Earlier, Read, batches, view_text
 
 F32 = npt.NDArray[np.float32]
 Embed = Callable[[Sequence[str]], F32]
-"""Texts to embeddings, one row a text; of any length, zero only where a text says nothing."""
+"""Turns texts into embeddings: one row a text, of any length; a zero row is similar to nothing."""
 
 _BLOCK = 2048
 
 
 def open_embedder(config: EmbeddingConfig) -> Embed:
-    """The sentence-transformers model of the config.
+    """Load the sentence-transformers model of the config and return its `encode` as an `Embed`.
 
     Raises:
         UsageError: the package is not installed.
@@ -40,8 +40,8 @@ def open_embedder(config: EmbeddingConfig) -> Embed:
     model = SentenceTransformer(config.model, trust_remote_code=False)
 
     def embed(texts: Sequence[str]) -> F32:
-        encoded: Any = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
-        return cast("F32", encoded)
+        vectors: Any = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        return cast("F32", vectors)
 
     return embed
 
@@ -49,37 +49,37 @@ def open_embedder(config: EmbeddingConfig) -> Embed:
 def similar_pairs(
     read: Read, order: Sequence[int], config: EmbeddingConfig, embed: Embed, folder: Path | None
 ) -> Earlier:
-    """Pairs of rows with a cosine of at least the threshold.
+    """Find the pairs of rows with a cosine similarity of at least the threshold.
 
     Args:
         order: the rows to compare, the most preferred first.
 
     Returns:
-        By row, the rows before it in `order` that are too similar, each with the cosine (at most 1).
+        For each row, the rows before it in `order` that are too similar, each with the cosine (at most 1).
     """
-    turn = {row: place for place, row in enumerate(order)}
-    chosen = (dialogue for row, dialogue in enumerate(read()) if row in turn)
-    rows = sorted(turn)
-    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    rank = {row: place for place, row in enumerate(order)}
+    chosen = (dialogue for row, dialogue in enumerate(read()) if row in rank)
+    rows = sorted(rank)
+    similar: dict[int, list[tuple[int, float]]] = defaultdict(list)
     with _matrix(folder) as write:
         for batch in batches(chosen):
             write(_normalised(embed([view_text(dialogue, config.of) for dialogue in batch])))
         vectors = write(None)
-        places = np.argsort([turn[row] for row in rows])
+        places = np.argsort([rank[row] for row in rows])
         for start in range(0, len(order), _BLOCK):
             mine = vectors[places[start : start + _BLOCK]]
             for other in range(0, start + len(mine), _BLOCK):
                 cosines = mine @ vectors[places[other : other + _BLOCK]].T
-                for one, two in np.argwhere(cosines >= config.threshold).tolist():
-                    if other + two < start + one:
-                        near = order[other + two], min(float(cosines[one, two]), 1.0)
-                        found[order[start + one]].append(near)
-    return found
+                for i, j in np.argwhere(cosines >= config.threshold).tolist():
+                    if other + j < start + i:
+                        near = order[other + j], min(float(cosines[i, j]), 1.0)
+                        similar[order[start + i]].append(near)
+    return similar
 
 
 @contextmanager
 def _matrix(folder: Path | None) -> Iterator[Callable[[F32 | None], F32]]:
-    """A function that appends rows to a matrix on disk, and given None returns the whole."""
+    """Yield a function that appends rows to a matrix on disk; called with None, it returns the whole matrix."""
     with TemporaryFile(dir=folder) as file:
         shape = [0, 0]
 
@@ -97,6 +97,6 @@ def _matrix(folder: Path | None) -> Iterator[Callable[[F32 | None], F32]]:
 
 
 def _normalised(vectors: F32) -> F32:
-    """Scale vectors to length 1; what is zero stays zero, similar to nothing."""
+    """Scale vectors to length 1; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.ascontiguousarray(vectors / np.where(lengths == 0, 1, lengths), dtype=np.float32)

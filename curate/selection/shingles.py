@@ -1,14 +1,12 @@
-"""Text as tokens, and runs of tokens as 64-bit hashes: what near-duplicates and contamination compare.
+"""Tokens of a text, and 64-bit hashes of runs of tokens, for near-duplicates and contamination.
 
-Both ask which runs of n words two texts share, so both read texts the same way and on batches, in numpy:
-tokens are hashed once by rensa, and the hash of any run follows from running sums. No run is ever built as
-a string but the few that are shown to a reader.
+Both search for runs of n words that two texts share. Batches are processed in numpy: rensa hashes each token once,
+and the hash of any run follows from running sums, so runs are never built as strings, except the few in reports.
 
-Texts are compared without case, punctuation, symbols and spacing: NFKC, casefolded, split wherever a
-character is no letter, mark or digit. Scripts written without spaces have no words to count, so there each
-character is a token of its own and counts as a part of a word, by the usual length of words: Han two
-characters, kana three, Thai, Lao, Khmer and Burmese four. A run of n words is the shortest run of tokens
-that is worth n words, which makes 13 words 26 Han characters.
+Texts are compared without case, punctuation, symbols and spacing: NFKC, casefolded, split at every character that is
+not a letter, mark or digit. In scripts written without spaces each character is a token and counts as part of a word,
+by the usual length of words: Han two characters, kana three, Thai, Lao, Khmer and Burmese four. A run of n words is
+the shortest run of tokens that is worth n words, so 13 words are 26 Han characters.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
 WORD = 12
-"""Worth of a word; a number that two, three and four divide."""
+"""Worth of a word; divisible by two, three and four."""
 _UNSPACED: tuple[tuple[int, int, int], ...] = (
     (0x3005, 0x3007, WORD // 2),  # ideographic iteration mark, closing mark and zero
     (0x3400, 0x4DBF, WORD // 2),
@@ -37,7 +35,7 @@ _UNSPACED: tuple[tuple[int, int, int], ...] = (
     (0x1000, 0x109F, WORD // 4),  # Burmese
     (0x1780, 0x17FF, WORD // 4),  # Khmer
 )
-"""First and last code point, and what a character is worth."""
+"""First and last code point of a range, and the worth of a character in it."""
 
 _LOWEST = min(first for first, _, _ in _UNSPACED)
 
@@ -46,7 +44,7 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 
 
 class _Table(dict[int, str | int]):
-    """Translates a text so that `split` gives its tokens; filled as characters are met."""
+    """A table for `str.translate` after which `split` gives the tokens; entries are added at first use."""
 
     def __missing__(self, point: int) -> str | int:
         character = chr(point)
@@ -69,12 +67,12 @@ _TABLE = _Table()
 
 
 def tokenise(text: str) -> list[str]:
-    """The tokens of a text, in order; see the module's head for what a token is."""
+    """Return the tokens of a text, in order; the module's docstring defines them."""
     return unicodedata.normalize("NFKC", text).casefold().translate(_TABLE).split()
 
 
 def worth(tokens: Sequence[str]) -> int:
-    """Convert tokens to words, rounded down."""
+    """Return how many words the tokens are worth, rounded down."""
     return int(_worths(tokens).sum()) // WORD
 
 
@@ -83,10 +81,10 @@ class Runs:
     """The runs of n words of a batch of texts.
 
     Attributes:
-        hashes: of every run, text after text, in order of their first token.
-        starts: index of a run's first token within its text.
-        stops: index after its last.
-        offsets: `hashes[offsets[i]:offsets[i + 1]]` belong to text i; one more than there are texts.
+        hashes: hash of every run, text after text, by first token; shape (runs,).
+        starts: index of each run's first token within its text; shape (runs,).
+        stops: index after each run's last token; shape (runs,).
+        offsets: `hashes[offsets[i]:offsets[i + 1]]` belong to text i; shape (texts + 1,).
     """
 
     hashes: U64
@@ -95,15 +93,15 @@ class Runs:
     offsets: I64
 
     def of(self, text: int) -> U64:
-        """The hashes of one text's runs."""
+        """Return the hashes of one text's runs."""
         return self.hashes[self.offsets[text] : self.offsets[text + 1]]
 
 
 class TokenBatch:
-    """A batch of texts with every token hashed once; `runs(n)` may be asked for several n.
+    """A batch of texts with every token hashed once, for runs of any length.
 
     Args:
-        texts: each as `tokenise` gives it.
+        texts: tokens of each text (see `tokenise`).
     """
 
     def __init__(self, texts: Sequence[Sequence[str]]) -> None:
@@ -119,18 +117,19 @@ class TokenBatch:
         self._worth: I64 = np.concatenate(([0], np.cumsum(_worths(flat))))
 
     def runs(self, words: int, *, short: bool) -> Runs:
-        """Every run of so many words.
+        """Return every run of `words` words.
 
         Args:
-            short: whether a text worth less is a single run of all its tokens, or has none.
+            words: length of a run in words.
+            short: make a shorter text a single run of all its tokens; otherwise it has no runs.
         """
         first = np.arange(len(self._ends), dtype=np.int64)
         last = np.searchsorted(self._worth, self._worth[:-1] + words * WORD, side="left")
         fits = last <= self._ends
         if short:
             begins = self._offsets[:-1]
-            filled = begins < self._offsets[1:]
-            lone = begins[filled][~fits[begins[filled]]]
+            has_tokens = begins < self._offsets[1:]
+            lone = begins[has_tokens][~fits[begins[has_tokens]]]
             fits[lone] = True
             last[lone] = self._ends[lone]
         first, last = first[fits], last[fits]
@@ -151,15 +150,15 @@ def _worths(tokens: Sequence[str]) -> I64:
 
 
 def hash_tokens(tokens: Sequence[str]) -> list[int]:
-    """64-bit hashes by rensa, the same on every machine and in every process."""
+    """Return 64-bit hashes by rensa, the same on every machine and in every process."""
     from rensa import RMinHash
 
-    hashed: list[list[int]] = RMinHash.hash_token_sets([tokens])
-    return hashed[0]
+    hashes: list[list[int]] = RMinHash.hash_token_sets([tokens])
+    return hashes[0]
 
 
 def _powers(count: int) -> tuple[U64, U64]:
-    """Powers 0, 1, … of the base and of its inverse, modulo 2^64."""
+    """Return powers 0 to count - 1 of the base and of its inverse, modulo 2^64."""
 
     def up_to(base: int) -> U64:
         factors = np.full(max(count, 1), base, np.uint64)
@@ -170,7 +169,7 @@ def _powers(count: int) -> tuple[U64, U64]:
 
 
 def _mixed(values: U64) -> U64:
-    """The finaliser of splitmix64: sums of products are not random enough in their low bits."""
+    """Apply the finaliser of splitmix64, because sums of products are not random enough in their low bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

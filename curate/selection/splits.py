@@ -1,8 +1,8 @@
-"""Train and validation with nothing of one in the other.
+"""The split into train and validation, without leakage between them.
 
-Whatever belongs together is put into groups first, however long the chain between two of them, and groups
-are dealt out whole, in the order of a seeded hash. The dialogues selected for training and the others (of
-which pairs may be made) are dealt apart, so that both sides hold their share of each.
+Dialogues that belong together, directly or through a chain of others, form one group, and whole groups are assigned
+in the order of a seeded hash. Groups with dialogues selected for training are assigned separately from those without
+(pairs may be made from these), so that each side gets its share of both.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from curate.selection.shingles import tokenise, worth
 Split = Literal["train", "validation"]
 
 MIN_WORDS = 8
-"""Words of user messages from which on a common beginning says that two dialogues are one."""
+"""Fewest words of user messages for a common beginning to tie two dialogues together."""
 
 
 def group_key(dialogue: Dialogue) -> int | None:
-    """A 64-bit hash of the dialogue's group within its source; None where it has none."""
+    """Return a 64-bit hash of the dialogue's group within its source; None where it has no group."""
     if dialogue.group is None:
         return None
     source = dialogue.lineage.source if dialogue.lineage else ""
@@ -32,7 +32,7 @@ def group_key(dialogue: Dialogue) -> int | None:
 
 
 def conversation_keys(dialogue: Dialogue) -> tuple[int, ...]:
-    """A 64-bit hash of each row of the source that the dialogue stands on."""
+    """Return a 64-bit hash of each source row that the dialogue was read from."""
     lineage = dialogue.lineage
     if lineage is None:
         return ()
@@ -40,13 +40,13 @@ def conversation_keys(dialogue: Dialogue) -> tuple[int, ...]:
 
 
 def prompt_keys(dialogue: Dialogue) -> tuple[int, ...]:
-    """A 64-bit hash of the dialogue's beginning up to each user and tool message, but for case and spacing.
+    """Return a 64-bit hash of the dialogue's beginning up to each user and tool message.
 
-    Any of these may be the prompt of a pair, and a log may hold a conversation once for each of its turns.
-    System messages are left aside, and beginnings whose user messages together have fewer words than
-    `MIN_WORDS`: "hello" opens many dialogues that have nothing else in common.
+    Each of these beginnings may be the prompt of a pair, and a log may contain a conversation once for each of its
+    turns. Case, spacing and system messages do not count. Beginnings whose user messages have fewer than `MIN_WORDS`
+    words in all are skipped: "hello" opens many dialogues that have nothing else in common.
     """
-    said = hashlib.blake2b(digest_size=8)
+    prefix_hash = hashlib.blake2b(digest_size=8)
     words = 0
     keys: list[int] = []
     for message in dialogue.messages:
@@ -56,27 +56,27 @@ def prompt_keys(dialogue: Dialogue) -> tuple[int, ...]:
             words += worth(tokenise(message.content))
         text = " ".join(message.content.casefold().split())
         calls = [[call.name, call.arguments] for call in message.tool_calls]
-        said.update(orjson.dumps([message.role, text, calls], option=orjson.OPT_SORT_KEYS))
+        prefix_hash.update(orjson.dumps([message.role, text, calls], option=orjson.OPT_SORT_KEYS))
         if message.role in ("user", "tool") and words >= MIN_WORDS:
-            keys.append(int.from_bytes(said.digest(), "little"))
+            keys.append(int.from_bytes(prefix_hash.digest(), "little"))
     return tuple(keys)
 
 
 def assign_splits(
     groups: Groups, names: Sequence[str], selected: Sequence[bool], fraction: float, seed: int
 ) -> list[Split]:
-    """Deal groups out to train and validation.
+    """Assign groups to train and validation.
 
-    Groups are taken in the order of a hash of the seed and their least name, so the order of the rows does
-    not matter. One is put into validation where it does not carry it over its share; so validation holds at
-    most `fraction` of the selected dialogues (rounded, but at least one), and less only where the groups
-    left are too large. Groups without a selected dialogue are dealt likewise by all their dialogues.
+    Groups are visited in the order of a hash of the seed and their least name, so the order of the rows does not
+    matter. A group goes into validation if validation stays within its share: at most `fraction` of the selected
+    dialogues (rounded, at least one), and less only where the remaining groups are too large. Groups without a selected
+    dialogue are assigned in the same way, counted by all their dialogues.
 
     Args:
-        names: by row, a name that is the same wherever the row stands, as the content hash.
+        names: a name for each row that does not depend on its position, such as the content hash.
 
     Returns:
-        The side of every row.
+        The split of every row.
     """
     roots = list(groups.roots())
     least: dict[int, str] = {}
@@ -93,19 +93,20 @@ def assign_splits(
 
 
 def _dealt(sizes: Sequence[tuple[int, int]], fraction: float) -> set[int]:
+    """Return the groups for validation from (root, size) pairs in order of preference."""
     total = sum(size for _, size in sizes)
-    wanted = max(1, round(total * fraction))
-    taken: set[int] = set()
-    held = 0
+    quota = max(1, round(total * fraction))
+    dealt: set[int] = set()
+    total_dealt = 0
     for root, size in sizes:
         # a lone group stays in train: there is nothing to train on otherwise
-        if held + size <= wanted and len(taken) + 1 < len(sizes):
-            taken.add(root)
-            held += size
-    return taken
+        if total_dealt + size <= quota and len(dealt) + 1 < len(sizes):
+            dealt.add(root)
+            total_dealt += size
+    return dealt
 
 
 def _hashed(*parts: str) -> int:
-    joined = "\0".join(parts)
-    digest = hashlib.blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    text = "\0".join(parts)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
