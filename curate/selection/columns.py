@@ -1,7 +1,7 @@
-"""The columns of the score table: name, type, the stage they come from, what they mean.
+"""The columns of the score table: name, type, the stage they come from, and their meaning.
 
-One list, because the table's schema, the check of a recipe's conditions, the rule that a dialogue which a
-stage could not score fails every condition on it, and the documentation all follow from it.
+The table's schema, the checks of a recipe's conditions, the rule that a dialogue without a stage's scores fails every
+condition on them, and the documentation are all derived from this one list.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ VIOLATIONS: tuple[ViolationKind, ...] = get_args(ViolationKind)
 """Kinds of violations of a role, as the judge names them."""
 
 METRIC_PREFIX = METRIC
-"""Columns of single metrics; which there are depends on the recipe's section `metrics`."""
+"""Prefix of the columns of single metrics, one for each metric of the recipe's section `metrics`."""
 METRIC_PARTS: dict[str, pl.DataType] = {"": pl.Int8(), "_expected": pl.Float64()}
-"""By ending what `metric_<name>` holds: the score (0-5, or 0 and 1 for fail and pass; null for n/a), and in scoring mode
-tokens its expectation."""
+"""Types of the columns `metric_<name>` by suffix: the score (0-5, or 0 and 1 for fail and pass; null for n/a) and, in
+scoring mode tokens, its expectation."""
 
 LABEL_PREFIX = "label_"
-"""Columns made of a dialogue's own scalar labels; which there are depends on the data."""
+"""Prefix of the columns of dialogues' own scalar labels, which depend on the data."""
 
 REJECTED_SIDES: dict[str, str] = {
     "rejected_side": "the data labels it as the rejected side of a preference",
@@ -47,7 +47,12 @@ NOT_SCORED = "not_scored"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `stages`: whose scores it holds; empty for facts about the dialogue."""
+    """One column of the score table.
+
+    Attributes:
+        about: its meaning, for the documentation.
+        stages: stages whose scores it is made of; empty for facts about the dialogue.
+    """
 
     name: str
     dtype: pl.DataType
@@ -88,12 +93,12 @@ _SCORE, _COUNT, _REAL, _TRUTH, _TEXT = (
 _VERDICT = pl.Enum(VERDICTS)
 _READ = "needs mode tokens or samples."
 
-_Told = tuple[str, pl.DataType, str]
+_Description = tuple[str, pl.DataType, str]
 """Name, type and meaning of a column."""
 
 
-def _of_conversation(name: str) -> list[_Told]:
-    """The columns of a conversation score."""
+def _of_conversation(name: str) -> list[_Description]:
+    """Return the columns of a conversation score."""
     has_na = name != "coherence"
     na = [(f"{name}_na", _TRUTH, "The score is n/a.")] if has_na else []
     return [
@@ -104,8 +109,8 @@ def _of_conversation(name: str) -> list[_Told]:
     ]
 
 
-def _of_turns(name: str) -> list[_Told]:
-    """The columns of a dimension of turns."""
+def _of_turns(name: str) -> list[_Description]:
+    """Return the columns of a turn dimension."""
     return [
         (f"min_{name}", _SCORE, "Lowest score of a turn, 1-5."),
         (f"mean_{name}", _REAL, "Mean score over turns, 1-5."),
@@ -115,7 +120,7 @@ def _of_turns(name: str) -> list[_Told]:
     ]
 
 
-_SCORES: dict[ScoringStage, list[_Told]] = {
+_SCORES: dict[ScoringStage, list[_Description]] = {
     "judge": [
         (
             "verdict",
@@ -125,8 +130,8 @@ _SCORES: dict[ScoringStage, list[_Told]] = {
         ("judge_verdict", _VERDICT, "What the judge itself said; null where it was not asked."),
         ("verdict_mismatch", _TRUTH, "The two differ; null where the judge gave none."),
         ("weakest_mismatch", _TRUTH, "Judge and rule name different weakest turns."),
-        *(told for name in CONVERSATION_DIMENSIONS for told in _of_conversation(name)),
-        *(told for name in TURN_DIMENSIONS for told in _of_turns(name)),
+        *(column for name in CONVERSATION_DIMENSIONS for column in _of_conversation(name)),
+        *(column for name in TURN_DIMENSIONS for column in _of_turns(name)),
         ("weakest_turn", _COUNT, "Number of the weakest turn; null where none is weak."),
         ("lowest_score", _SCORE, "Lowest of all scores of turns and conversation, 1-5."),
         (
@@ -250,7 +255,7 @@ def _derived() -> list[Column]:
 
 COLUMNS: tuple[Column, ...] = (
     *_facts(),
-    *(Column(*told, (stage,)) for stage, columns in _SCORES.items() for told in columns),
+    *(Column(*column, (stage,)) for stage, columns in _SCORES.items() for column in columns),
     *_derived(),
 )
 SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}
@@ -258,12 +263,12 @@ STAGES_OF: dict[str, tuple[ScoringStage, ...]] = {column.name: column.stages for
 
 
 def stages_of_column(name: str) -> tuple[ScoringStage, ...]:
-    """Whose scores a column holds; none for facts and labels."""
+    """Return the stages whose scores a column is made of; empty for facts and labels."""
     return ("metrics",) if name.startswith(METRIC_PREFIX) else STAGES_OF.get(name, ())
 
 
 def dimensions_of_column(name: str) -> tuple[str, ...]:
-    """The dimensions of the judge's scores that a column is made of, as `curate agreement` calls them.
+    """Return the dimensions that a column is made of, by their names in `curate agreement`.
 
     A verdict is made of all six; labels of verdicts themselves (`verdict`, `good`) come first.
     """
@@ -281,7 +286,7 @@ def dimensions_of_column(name: str) -> tuple[str, ...]:
 
 
 def metric_type(name: str) -> pl.DataType | None:
-    """The type of a single metric's column; None for any other column."""
+    """Return the type of a single metric's column; None for any other column."""
     if not name.startswith(METRIC_PREFIX):
         return None
     return METRIC_PARTS["_expected" if name.endswith("_expected") else ""]
@@ -290,7 +295,7 @@ def metric_type(name: str) -> pl.DataType | None:
 ADHERENCE_COLUMNS = frozenset(
     {"adherence_unscored", *(name for name, stages in STAGES_OF.items() if "adherence" in stages)}
 )
-"""Columns that role adherence, or the lack of it, has a part in."""
+"""Columns made of role adherence scores, or saying why there are none."""
 
 EXPECTATION_ONLY: tuple[str, ...] = tuple(
     name
@@ -321,7 +326,7 @@ HIGHER_IS_WORSE: frozenset[str] = frozenset(
         if name.endswith(("_spread", "_disagreement", "_violations", "_unscored_turns"))
     }
 )
-"""Columns of doubts and faults: a threshold on one would keep the dialogues that have the most."""
+"""Columns of doubts and faults, in which higher is worse: a lower bound on one would keep the worst dialogues."""
 
 SCORE_OF: dict[ScoringStage, str] = {
     "judge": "verdict",
@@ -329,11 +334,11 @@ SCORE_OF: dict[ScoringStage, str] = {
     "metrics": "overall_score",
     "factuality": "n_claims",
 }
-"""The column that is null exactly where a stage has no scores."""
+"""For each stage, the column that is null exactly where it has no scores."""
 UNSCORED_OF: dict[ScoringStage, str] = {
     "judge": "judge_unscored",
     "adherence": "adherence_unscored",
     "metrics": "metrics_unscored",
     "factuality": "factuality_unscored",
 }
-"""The column that says why."""
+"""For each stage, the column that says why it has no scores."""

@@ -1,12 +1,12 @@
-"""Who goes where: conditions and shares over the score table, with a reason for every rejection.
+"""Conditions and shares over the score table: the sets of every dialogue, with a reason for every rejection.
 
-Every dialogue is in exactly one of `sft` and `rejected`. `review` and `active` are marks for humans; they
-are set apart from that and may fall on dialogues of either. Nothing here asks a model.
+Every dialogue is in exactly one of the sets `sft` and `rejected`. `review` and `active` mark dialogues of either set
+for people. Selection makes no model calls.
 
-What has no score does not pass. A condition that reads a stage's columns fails for every dialogue the
-stage could not score, whatever SQL would make of the null (`NOT`, `CASE … ELSE true` and `OR` can turn one
-into true). Only a stage that the recipe itself leaves out for a dialogue (reason `skipped`) waives the
-conditions that read its columns and no other stage's.
+A dialogue without a score does not pass: a condition that reads a stage's columns fails for every dialogue that the
+stage could not score, even where SQL would turn the null into true (`NOT`, `CASE … ELSE true` and `OR` can). Only where
+the recipe itself leaves a stage out for a dialogue (reason `skipped`) are conditions waived that read that stage's
+columns and no other's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF
 from curate.selection.config import Removal, SelectConfig, Share
 from curate.selection.expressions import check_columns, columns_of, evaluate, parse, stages_of
 
-if TYPE_CHECKING:  # it takes its time to import
+if TYPE_CHECKING:  # slow to import
     from curate.selection.cleaning import Cleaner
 
 DEFAULT_CONDITIONS: dict[ScoringStage, tuple[str, str]] = {
@@ -31,14 +31,14 @@ DEFAULT_CONDITIONS: dict[ScoringStage, tuple[str, str]] = {
     "metrics": ("passed_metrics", "metrics_passed"),
     "factuality": ("no_false_claims", "n_false_claims = 0"),
 }
-"""Per stage: name and SQL of the condition where the recipe gives none. That of the judge holds for calibrated
-levels only: without, a verdict says little, and `DEFAULT_TOP` goes by rank."""
+"""Name and SQL of each stage's default condition, used where the recipe gives none. The judge's is used only with
+calibrated levels; without them a verdict means little, and `DEFAULT_TOP` selects by rank."""
 
 CERTIFIED = "certified"
 """Name of the certificate's condition."""
 
 DEFAULT_TOP = Share(fraction=0.5, by="mean_score")
-"""What is selected where the recipe gives neither conditions nor a share, and levels are not calibrated."""
+"""The share selected where the recipe gives neither conditions nor a share, and levels are not calibrated."""
 
 
 _REMOVALS: tuple[Removal, ...] = get_args(Removal)
@@ -71,10 +71,10 @@ DECISION_SCHEMA: dict[str, pl.DataType] = {
     "split": pl.String(),
     "reviewed": _REVIEWED,
 }
-"""Of `decision_columns`."""
+"""Columns of the frame that `decision_columns` returns."""
 
 Collisions = Mapping[int, Sequence[Collision]]
-"""By row of the table."""
+"""Collisions of each row of the table that has some."""
 
 
 def select(
@@ -82,24 +82,30 @@ def select(
 ) -> list[Decision]:
     """Sort the dialogues of a score table into sets.
 
-    Reasons of a rejected dialogue, in this order: `unscored` once, if any score it needed is missing; one of
-    `selection.columns.REJECTED_SIDES`, unless `config.rejected_sides`; then for each condition it does not meet, by the recipe's order, its name, or its name with why it has no
-    value: `<name>:unscored` (the stage failed), `<name>:skipped` (left out by the recipe, in a condition
-    that also reads another stage's columns), `<name>:null` (the value is n/a, or a label the dialogue does
-    not carry); then `contaminated`. Of the dialogues that meet all this, duplicates have one or more of
-    the other codes of `selection.config.Removal`. A dialogue that is none and is not in the top share has
-    the reason `top`, or one of `top:unscored`, `top:skipped`, `top:null`.
+    Reasons of a rejected dialogue, in this order:
+
+    - `unscored` once, if any score it needed is missing;
+    - one of `selection.columns.REJECTED_SIDES`, unless `config.rejected_sides`;
+    - for each condition it does not meet, in the recipe's order, the condition's name. Where the condition has no value
+      the name has a suffix: `<name>:unscored` (the stage failed), `<name>:skipped` (left out by the recipe, in a
+      condition that also reads another stage's columns), `<name>:null` (the value is n/a, or a label that the dialogue
+      does not have);
+    - `contaminated`;
+    - for duplicates among the dialogues without any reason so far, one or more of the other codes of
+      `selection.config.Removal`;
+    - for a dialogue without any reason so far that is not in the top share, `top`, or one of `top:unscored`,
+      `top:skipped`, `top:null`.
 
     Args:
-        table: as `selection.table.score_table` gives it.
+        table: a frame from `selection.table.score_table`.
         config: checked against the columns every table has.
-        cleaning: of the same dialogues; needed where `config.needs_cleaning`.
+        cleaning: made from the same dialogues; needed where `config.needs_cleaning`.
 
     Returns:
         One decision a row, in the table's order.
 
     Raises:
-        UsageError: a condition names a label that no dialogue has, or does not suit its values; or
+        UsageError: a condition names a label that no dialogue has, or does not fit its values; or
             `cleaning` is needed and not given.
     """
     rows = decision_columns(decide(table, config, cleaning)).iter_rows(named=True)
@@ -107,7 +113,7 @@ def select(
 
 
 def decision_columns(decided: pl.DataFrame) -> pl.DataFrame:
-    """Return what `decide` gives, in the fields of `records.Decision`: its rows as JSON are the records."""
+    """Convert the frame of `decide` to the fields of `records.Decision`; its rows as JSON are the records."""
     sets = [
         pl.when(pl.col("reasons").list.len() == 0)
         .then(pl.lit("sft"))
@@ -126,7 +132,7 @@ def decision_columns(decided: pl.DataFrame) -> pl.DataFrame:
 
 
 def decided_columns(decisions: pl.DataFrame) -> pl.DataFrame:
-    """The inverse of `decision_columns`: decisions as `decide` gives them."""
+    """Convert decisions back to the frame of `decide`; the inverse of `decision_columns`."""
     marks = (pl.col("sets").list.contains(name).alias(name) for name in ("review", "active"))
     return decisions.select(
         pl.col("dialogue_id").alias("id"),
@@ -142,9 +148,11 @@ def decided_columns(decisions: pl.DataFrame) -> pl.DataFrame:
 def decide(
     table: pl.DataFrame, config: SelectConfig, cleaning: Cleaner | None = None
 ) -> pl.DataFrame:
-    """As `select`, but columnar: `id`, `content_hash`, `reasons` (list of text, empty for the SFT set),
-    `review` and `active` (booleans), `collisions` (list of structs), `split` (text) and `reviewed` (struct,
-    null here: people come after the rules, see `run.reviews`), in the table's order.
+    """Return the decisions of `select` as a frame, in the table's order.
+
+    Its columns are `id`, `content_hash`, `reasons` (list of text, empty for the SFT set), `review` and `active`
+    (booleans), `collisions` (list of structs), `split` (text) and `reviewed` (struct; null here, because reviews are
+    applied later by `run.reviews`).
     """
     if cleaning is None and config.needs_cleaning:
         raise UsageError(
@@ -170,8 +178,8 @@ def decide(
     if cleaning is not None:
         _collide(collisions, cleaning.contaminated)
         work = _removals(work, cleaning.contaminated, columns, _REMOVALS[:1])
-        met = work.with_columns(met=_met(columns))["met"].arg_true().to_list()
-        duplicates = cleaning.duplicates(table, met)
+        meets_conditions = work.with_columns(met=_met(columns))["met"].arg_true().to_list()
+        duplicates = cleaning.duplicates(table, meets_conditions)
         _collide(collisions, duplicates)
         work = _removals(work, duplicates, columns, _REMOVALS[1:])
     top = share_taken(table, config)
@@ -199,7 +207,10 @@ def decide(
 
 
 def _listed(words: Sequence[pl.Expr]) -> pl.Expr:
-    """The words that are not null, as a list. No word has a space; nulls taken out of lists cost 8 times more."""
+    """Return the words that are not null, as a list.
+
+    No word has a space, so they are joined and split again: removing nulls from lists takes 8 times as long.
+    """
     text = pl.concat_str(words, separator=" ", ignore_nulls=True)
     nothing = pl.lit([], dtype=pl.List(pl.String))
     return pl.when(text != "").then(text.str.split(" ")).otherwise(nothing)
@@ -210,24 +221,28 @@ def _met(columns: Sequence[str]) -> pl.Expr:
 
 
 def _collide(collisions: dict[int, list[Collision]], more: Collisions) -> None:
-    for row, found in more.items():
-        collisions.setdefault(row, []).extend(found)
+    for row, row_collisions in more.items():
+        collisions.setdefault(row, []).extend(row_collisions)
 
 
 def _removals(
-    work: pl.DataFrame, found: Collisions, columns: list[str], reasons: Sequence[Removal]
+    work: pl.DataFrame, collisions: Collisions, columns: list[str], reasons: Sequence[Removal]
 ) -> pl.DataFrame:
-    """`work` with a column for each reason that occurs; its name is appended to `columns`."""
+    """Add a column to `work` for each reason that occurs, and its name to `columns`."""
     for reason in reasons:
-        rows = [row for row, held in found.items() if any(c.reason == reason for c in held)]
+        rows = [
+            row
+            for row, row_collisions in collisions.items()
+            if any(c.reason == reason for c in row_collisions)
+        ]
         if not rows:
             continue
         columns.append(f"why {reason}")
-        removed = pl.int_range(pl.len(), dtype=pl.Int64).is_in(
+        is_removed = pl.int_range(pl.len(), dtype=pl.Int64).is_in(
             pl.Series(rows, dtype=pl.Int64).implode()
         )
         work = work.with_columns(
-            pl.when(removed).then(pl.lit(reason)).otherwise(None).alias(columns[-1])
+            pl.when(is_removed).then(pl.lit(reason)).otherwise(None).alias(columns[-1])
         )
     return work
 
@@ -244,100 +259,100 @@ def _collision_column(collisions: Collisions, height: int) -> pl.Series:
 
 
 def matches(table: pl.DataFrame, expression: str) -> set[str]:
-    """Content hashes of the dialogues for which a condition is true; see `matching`."""
+    """Return the content hashes of the dialogues for which a condition is true; see `matching`."""
     return set(table["content_hash"].filter(matching(table, expression)))
 
 
 def matching(table: pl.DataFrame, expression: str, where: str = "fork.where") -> pl.Series:
-    """For each dialogue whether a condition is true (null is not, nor is one on scores there are not).
+    """Return for each dialogue whether a condition is true; null, or a missing score, counts as false.
 
     Args:
-        where: names the condition in an error.
+        where: name of the condition in an error.
 
     Raises:
         UsageError: bad SQL, an unknown column or a value the data does not allow.
     """
     true = evaluate(table, expression, where).cast(pl.Boolean).fill_null(False)
     stages = stages_of(columns_of(parse(expression, where)), stages_run(table))
-    scored = _scored(table).select(~_any(f"{stage}_missing" for stage in stages)).to_series()
-    return true & scored
+    has_scores = _scored(table).select(~_any(f"{stage}_missing" for stage in stages)).to_series()
+    return true & has_scores
 
 
 def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFrame:
-    """The columns of a score table on disk that a decision reads: as a rule a tenth of it.
+    """Load only those columns of a score table on disk that a decision reads, usually a tenth of it.
 
     Args:
-        expressions: SQL by its place in the recipe, as `questions` gives it.
+        expressions: SQL by its place in the recipe (see `questions`).
 
     Raises:
         UsageError: bad SQL, or a column that the table does not have.
     """
     schema = table.collect_schema()
-    needed = {"id", "content_hash", "rejected_as", "levels_calibrated"}
-    needed |= {*SCORE_OF.values(), *UNSCORED_OF.values()}
+    names = {"id", "content_hash", "rejected_as", "levels_calibrated"}
+    names |= {*SCORE_OF.values(), *UNSCORED_OF.values()}
     for where, sql in expressions.items():
-        read = columns_of(parse(sql, where))
-        check_columns(read, where, schema, labels_known=True)
-        needed |= read
-    return table.select(name for name in schema if name in needed).collect()
+        columns = columns_of(parse(sql, where))
+        check_columns(columns, where, schema, labels_known=True)
+        names |= columns
+    return table.select(name for name in schema if name in names).collect()
 
 
 def questions(config: SelectConfig) -> dict[str, str]:
-    """All SQL of a selection by its place in the recipe; columns to group by are expressions, too."""
+    """Return all SQL of a selection by its place in the recipe, including the columns to group by."""
     where = dict(DEFAULT_CONDITIONS.values()) if config.named is None else config.named
     if config.certified_rule is not None:
         where = {**where, CERTIFIED: config.certified_rule}
     top = DEFAULT_TOP if config.named is None and config.top is None else config.top
-    asked = {f"select.where.{name}": sql for name, sql in where.items()}
+    expressions = {f"select.where.{name}": sql for name, sql in where.items()}
     for place, rule in (("top", top), ("review", config.review), ("active", config.active)):
         if isinstance(rule, Share):
-            asked[f"select.{place}.by"] = rule.by
-            asked |= {f"select.{place}.within.{name}": f'"{name}"' for name in rule.within}
+            expressions[f"select.{place}.by"] = rule.by
+            expressions |= {f"select.{place}.within.{name}": f'"{name}"' for name in rule.within}
         elif rule is not None:
-            asked[f"select.{place}"] = rule
+            expressions[f"select.{place}"] = rule
     if config.dedup is not None and config.dedup.ranking is not None:
-        asked["select.dedup.keep"] = config.dedup.ranking
-    return asked
+        expressions["select.dedup.keep"] = config.dedup.ranking
+    return expressions
 
 
 def filters(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
-    """Return the filters of the SFT set, as SQL by its place in the recipe: the conditions and the ranking that apply."""
-    asked = {f"select.where.{name}": sql for name, sql in conditions(table, config).items()}
+    """Return the filters of the SFT set as SQL by its place in the recipe: the conditions and ranking in force."""
+    expressions = {f"select.where.{name}": sql for name, sql in conditions(table, config).items()}
     share = share_taken(table, config)
-    return asked if share is None else {**asked, "select.top.by": share.by}
+    return expressions if share is None else {**expressions, "select.top.by": share.by}
 
 
 def conditions(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
-    """The conditions that apply: the recipe's, else the default one of each stage that ran, and the certificate's.
+    """Return the conditions in force: the recipe's, else the defaults of the stages that ran; and the certificate's.
 
-    Of a judge whose levels are not calibrated there is none: see `share_taken`.
+    A judge whose levels are not calibrated has no default condition: see `share_taken`.
     """
-    certified = {} if config.certified_rule is None else {CERTIFIED: config.certified_rule}
+    certificate = {} if config.certified_rule is None else {CERTIFIED: config.certified_rule}
     if config.named is not None:
-        return config.named | certified
+        return config.named | certificate
     if config.leaves_it_to_the_certificate:
-        return certified
+        return certificate
     ran = stages_run(table) - (frozenset() if _has_levels(table) else {"judge"})
     defaults = dict(DEFAULT_CONDITIONS[stage] for stage in DEFAULT_CONDITIONS if stage in ran)
-    return defaults | certified
+    return defaults | certificate
 
 
 def share_taken(table: pl.DataFrame, config: SelectConfig) -> Share | None:
-    """The share that applies: the recipe's, else of a judge whose levels are not calibrated the better half."""
-    given = config.named is not None or config.leaves_it_to_the_certificate
-    if config.top is not None or given or "judge" not in stages_run(table):
+    """Return the share in force: the recipe's, else `DEFAULT_TOP` if the judge's levels are not calibrated."""
+    has_conditions = config.named is not None or config.leaves_it_to_the_certificate
+    if config.top is not None or has_conditions or "judge" not in stages_run(table):
         return config.top
     return None if _has_levels(table) else DEFAULT_TOP
 
 
 def _has_levels(table: pl.DataFrame) -> bool:
     """Tell whether all scores of the judge are calibrated levels."""
-    found = table["levels_calibrated"].drop_nulls()
-    return bool(len(found) and found.all())
+    flags = table["levels_calibrated"].drop_nulls()
+    return bool(len(flags) and flags.all())
 
 
 def stages_run(table: pl.DataFrame) -> frozenset[ScoringStage]:
-    """The stages a table has scores of, or reasons why it has none."""
+    """Return the stages for which a table has scores, or reasons why they are missing."""
     return frozenset(
         stage
         for stage, score in SCORE_OF.items()
@@ -346,7 +361,7 @@ def stages_run(table: pl.DataFrame) -> frozenset[ScoringStage]:
 
 
 def _scored(table: pl.DataFrame) -> pl.DataFrame:
-    """Ids, and per stage whether a dialogue's scores are `missing`, and whether that is since `skipped`."""
+    """Return ids and, for each stage, whether scores are missing (`<stage>_missing`) and skipped (`<stage>_skipped`)."""
     flags = {}
     for stage, score in SCORE_OF.items():
         flags[f"{stage}_missing"] = pl.col(score).is_null()
@@ -359,7 +374,7 @@ def _any(columns: Iterable[str]) -> pl.Expr:
 
 
 def _reason(name: str, stages: frozenset[ScoringStage], *, may_waive: bool) -> pl.Expr:
-    """Null where the column `value` is true or the condition is waived, else why the dialogue fails."""
+    """Return an expression: null where column `value` is true or the condition is waived, else the reason code."""
     skipped = _any(f"{stage}_skipped" for stage in stages)
     failed = pl.any_horizontal(
         pl.lit(False),
@@ -384,7 +399,10 @@ def _reason(name: str, stages: frozenset[ScoringStage], *, may_waive: bool) -> p
 def _top(
     table: pl.DataFrame, work: pl.DataFrame, share: Share, ran: frozenset[ScoringStage]
 ) -> pl.DataFrame:
-    """`work` with a column `why top`: null where in the share or failed before (not `met`), else the reason."""
+    """Add a column `why top` to `work`: the reason a dialogue is outside the share.
+
+    It is null for dialogues in the share, and for those that fail a condition (not `met`).
+    """
     by = _ranking(table, share, "select.top")
     stages = stages_of(columns_of(parse(share.by, "select.top.by")), ran)
     usable = pl.col("met") & by.is_not_null() & ~_any(f"{stage}_missing" for stage in stages)
@@ -396,7 +414,7 @@ def _top(
 
 
 def _mark(table: pl.DataFrame, rule: str | Share | None, where: str) -> pl.Series:
-    """Per row: whether a dialogue is in the set; null makes it no member."""
+    """Return for each row whether the dialogue is in the set; null counts as false."""
     if rule is None:
         return pl.Series([False]).new_from_index(0, table.height)
     if isinstance(rule, Share):
@@ -405,19 +423,19 @@ def _mark(table: pl.DataFrame, rule: str | Share | None, where: str) -> pl.Serie
 
 
 def _ranking(table: pl.DataFrame, share: Share, where: str) -> pl.Series:
-    """Return what a share is ranked by; NaN, which sorts above every number, is no value."""
+    """Return the values a share is ranked by; NaN becomes null, because it sorts above every number."""
     by = evaluate(table, share.by, f"{where}.by")
     return by.fill_nan(None) if by.dtype.is_float() else by
 
 
 def _share(table: pl.DataFrame, share: Share, among: pl.Series, where: str) -> pl.Series:
-    """Which rows are in a share of those `among`: the first ceil(fraction * n) of each group.
+    """Return for each row whether it is in the share of the rows `among`: the first ceil(fraction * n) of each group.
 
-    Ties are broken by content hash and id, so the outcome does not depend on the order of the rows.
+    Ties are broken by content hash and id, so the result does not depend on the order of the rows.
     """
     check_columns(share.within, f"{where}.within", table.schema, labels_known=True)
     groups = {f"group{place}": pl.col(name) for place, name in enumerate(share.within)}
-    ranked = table.select(
+    ranking = table.select(
         "content_hash",
         "id",
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
@@ -429,7 +447,7 @@ def _share(table: pl.DataFrame, share: Share, among: pl.Series, where: str) -> p
     quota = (pl.len() * share.fraction).round(9).ceil()
     place = pl.int_range(pl.len())
     inside = place < quota
-    taken = ranked.sort(
+    members = ranking.sort(
         "by", "content_hash", "id", descending=[share.descending, False, False]
     ).filter(inside.over(list(groups)) if groups else inside)
-    return pl.Series(range(table.height), dtype=pl.UInt32).is_in(taken["row"].implode())
+    return pl.Series(range(table.height), dtype=pl.UInt32).is_in(members["row"].implode())

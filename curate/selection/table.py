@@ -1,8 +1,7 @@
 """The score table: one row a dialogue, one column a score, null where there is none.
 
-Everything selection decides is decided on this table, so that a changed threshold is a matter of columns
-and no model is asked again. Types are fixed (`selection.columns`), whatever the data looks like; only the
-dialogue's own labels add columns.
+Selection reads scores only from this table, so a changed threshold needs no model calls. The columns and their types
+are fixed (`selection.columns`); only the dialogues' own labels and the recipe's metrics add columns.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from curate.selection.columns import (
 )
 
 CHUNK = 5_000
-"""Rows that are held as Python objects before they become a frame: tens of MB."""
+"""Rows held as Python objects before they become a frame: tens of MB."""
 _LARGEST_INT = 2**63 - 1
 _IDENTITIES = {
     "judge": "judge_key",
@@ -77,15 +76,16 @@ def score_table(
     metrics: Mapping[str, MetricsScore | Unscored] | None = None,
     factuality: Mapping[str, FactualityScore | Unscored] | None = None,
 ) -> pl.DataFrame:
-    """Put what is known about each dialogue into one row.
+    """Build the score table of dialogues.
 
     Args:
-        dialogues: in the order of the rows; read once, never held.
-        judgments: by content hash; None where the stage is not part of the run. A dialogue it does not hold
-            is unscored with reason `not_scored`.
-        adherence: likewise.
-        good: gives the column `p_good`.
-        metrics, factuality: as `judgments`.
+        dialogues: in the order of the rows; read once and not kept.
+        judgments: judgments by content hash; None where the stage is not part of the run. A dialogue without one is
+            unscored with reason `not_scored`.
+        adherence: role adherence, likewise.
+        good: model that gives the column `p_good`; None leaves it null.
+        metrics: weighted metrics, likewise.
+        factuality: factuality, likewise.
 
     Returns:
         A frame of one row a dialogue with the columns of `selection.columns.COLUMNS`, then one column
@@ -108,7 +108,7 @@ def score_table(
 
 
 def facts_frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """The columns that no stage makes, of rows that `facts_row` made; labels come last."""
+    """Return the frame of rows from `facts_row`: the columns that no stage makes, then the labels."""
     labels = {name: None for row in rows for name in row["labels"]}
     return pl.DataFrame(
         [
@@ -128,17 +128,17 @@ def with_scores(
     metrics: Sequence[str] = (),
     checked: Sequence[Checked] | None = None,
 ) -> pl.DataFrame:
-    """`facts` with the columns of the scores, in the order of `SCHEMA`.
+    """Add the columns of the scores to `facts`, in the order of `SCHEMA`.
 
     Args:
-        facts: as `facts_frame` gives it.
-        judged: for each of its rows the judge's record, None where there is none yet; None for all where
+        facts: a frame from `facts_frame`.
+        judged: the judge's record of each row, None where there is none yet; None instead of the sequence where
             the stage is not part of the run.
-        scored: likewise, of role adherence.
-        good: gives the column `p_good`.
-        measured: as `judged`, of weighted metrics.
-        metrics: names of those that have columns even where no row is scored by them.
-        checked: as `judged`, of factuality.
+        scored: records of role adherence, likewise.
+        good: model that gives the column `p_good`; None leaves it null.
+        measured: records of weighted metrics, likewise.
+        metrics: names of metrics that get columns even where no row has a score of theirs.
+        checked: records of factuality, likewise.
     """
     nothing: list[None] = [None] * facts.height
     rows = [
@@ -149,8 +149,8 @@ def with_scores(
         parts = (judged or nothing, scored or nothing, measured or nothing)
         for row, judgment, score, measures in zip(rows, *parts, strict=True):
             row["p_good"] = _p_good(good, judgment, score, measures)
-    for row, held in zip(rows, measured or nothing, strict=True):
-        row |= _measured(held, is_asked=measured is not None)
+    for row, measures in zip(rows, measured or nothing, strict=True):
+        row |= _measured(measures, is_asked=measured is not None)
     for row, claims in zip(rows, checked or nothing, strict=True):
         row |= _checked(claims, is_asked=checked is not None)
     table = facts.hstack([*_series(_SCORES, rows), *_series(_metric_columns(rows, metrics), rows)])
@@ -158,9 +158,9 @@ def with_scores(
 
 
 def mixed_identities(table: pl.DataFrame | pl.LazyFrame) -> dict[str, list[str]]:
-    """Stages whose scores come from several judge identities, with the identities' keys.
+    """Return the stages whose scores come from several judge identities, with the identities' keys.
 
-    Scores of two identities do not compare; whoever filters or ranks on such a column should be told.
+    Scores of two identities are not comparable, so a filter or ranking on such a column should carry a warning.
     """
     keys = {
         stage: table.lazy()
@@ -170,7 +170,7 @@ def mixed_identities(table: pl.DataFrame | pl.LazyFrame) -> dict[str, list[str]]
         .to_list()
         for stage, column in _IDENTITIES.items()
     }
-    return {stage: found for stage, found in keys.items() if len(found) > 1}
+    return {stage: identities for stage, identities in keys.items() if len(identities) > 1}
 
 
 def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
@@ -189,13 +189,13 @@ def _series(columns: Iterable[Column], rows: Sequence[Row]) -> list[pl.Series]:
 
 
 def _label_series(name: str, values: list[Any]) -> pl.Series:
-    """One label's values in the narrowest type that holds them all; text, failing all others."""
+    """Return one label's values in the narrowest type that holds them all; text if no other does."""
     column = LABEL_PREFIX + name
-    known = [value for value in values if value is not None]
-    kinds = {type(value) for value in known}
+    present = [value for value in values if value is not None]
+    kinds = {type(value) for value in present}
     if kinds == {bool}:
         return pl.Series(column, values, dtype=pl.Boolean)
-    if kinds <= {bool, int, float} and all(abs(value) <= _LARGEST_INT for value in known):
+    if kinds <= {bool, int, float} and all(abs(value) <= _LARGEST_INT for value in present):
         kind: type[int | float] = float if float in kinds else int
         numbers = [None if value is None else kind(value) for value in values]
         return pl.Series(column, numbers, dtype=pl.Float64 if float in kinds else pl.Int64)
@@ -263,31 +263,34 @@ def _checked(checked: Checked, *, is_asked: bool) -> Row:
 
 
 def _metric_columns(rows: Iterable[Row], metrics: Iterable[str]) -> list[Column]:
-    """The columns of the named metrics and of those that are scored, in their order."""
-    known = [METRIC_PREFIX + name + part for name in metrics for part in METRIC_PARTS]
-    found = (name for row in rows for name in row if name.startswith(METRIC_PREFIX))
-    names = dict.fromkeys([*known, *found])
+    """Return the columns of the named metrics, then of other metrics that rows have scores of."""
+    required = [METRIC_PREFIX + name + part for name in metrics for part in METRIC_PARTS]
+    scored = (name for row in rows for name in row if name.startswith(METRIC_PREFIX))
+    names = dict.fromkeys([*required, *scored])
     return [Column(name, metric_type(name) or METRIC_PARTS[""], "") for name in names]
 
 
 def _p_good(good: GoodModel, judged: Judged, scored: Scored, measured: Measured) -> float | None:
-    """None where a reading is missing that the judges owe; what is n/a counts as its mean."""
+    """Return the probability that a dialogue is good; None where a score that the model needs is missing.
+
+    A score that is n/a counts as its mean.
+    """
     if not isinstance(judged, Judgment):
         return None
-    found = dialogue_readings(
+    readings = dialogue_readings(
         judged,
         scored if isinstance(scored, AdherenceScore) else None,
         measured if isinstance(measured, MetricsScore) else None,
     )
-    if ADHERENCE in good.features and found.get(ADHERENCE) is None:
+    if ADHERENCE in good.features and readings.get(ADHERENCE) is None:
         return None
     if good.metrics is not None and not isinstance(measured, MetricsScore):
         return None
-    return good.probability(found)
+    return good.probability(readings)
 
 
 def facts_row(dialogue: Dialogue) -> Row:
-    """Return what is known of a dialogue once it is read, by column, its scalar labels under `labels`."""
+    """Return a dialogue's values by column, before any stage scores it; its scalar labels are under `labels`."""
     language = dialogue.metadata.get("language", dialogue.metadata.get("lang"))
     lineage = dialogue.lineage
     shown = [message for message in dialogue.messages if message.role != "system"]
@@ -314,9 +317,9 @@ def facts_row(dialogue: Dialogue) -> Row:
 
 
 def rejected_side(dialogue: Dialogue) -> str | None:
-    """Why the data calls a dialogue the worse alternative, as a code of `REJECTED_SIDES`; None where it does not.
+    """Return the code of `REJECTED_SIDES` for a dialogue that the data calls the worse alternative; None for others.
 
-    Ranks count from the best; where the best among the siblings is not known it is 0, as in OASST.
+    Ranks count from the best; where the best rank among the siblings is not known it is 0, as in OASST.
     """
     labels = dialogue.labels
     if labels.get("preference") == "rejected":
@@ -351,38 +354,43 @@ def _judged(judgment: Judgment) -> Row:
     lowest: list[int] = []
     means: list[float] = []
     for name in CONVERSATION_DIMENSIONS:
-        held = getattr(judgment.conversation_level, name)
-        score = None if held.score == "n/a" else held.score
+        dimension = getattr(judgment.conversation_level, name)
+        score = None if dimension.score == "n/a" else dimension.score
         row[name] = score
         if name != "coherence":
             row[f"{name}_na"] = score is None
-        if held.reading is not None:
-            row[f"{name}_expected"], row[f"{name}_spread"] = held.reading.mean, held.reading.spread
+        if dimension.reading is not None:
+            row[f"{name}_expected"], row[f"{name}_spread"] = (
+                dimension.reading.mean,
+                dimension.reading.spread,
+            )
         if score is not None:
             lowest.append(score)
             expected = row.get(f"{name}_expected")
             means.append(score if expected is None else expected)
     for name in TURN_DIMENSIONS:
         scores = {turn.turn: getattr(turn.scores, name) for turn in turns}
-        read = [turn.readings[name] for turn in turns if name in turn.readings]
-        expected = known_mean([reading.mean for reading in read])
+        readings = [turn.readings[name] for turn in turns if name in turn.readings]
+        expected = known_mean([reading.mean for reading in readings])
         row[f"min_{name}"] = min(scores.values(), default=None)
         row[f"mean_{name}"] = known_mean(scores.values())
         row[f"mean_{name}_expected"] = expected
-        row[f"mean_{name}_spread"] = known_mean([reading.spread for reading in read])
+        row[f"mean_{name}_spread"] = known_mean([reading.spread for reading in readings])
         row[f"weakest_{name}"] = None if weakest is None else scores.get(weakest)
         lowest += scores.values()
         mean = row[f"mean_{name}"] if expected is None else expected
         means += [] if mean is None else [mean]
     row["lowest_score"] = min(lowest, default=None)
     row["mean_score"] = known_mean(means)
-    row["judge_coverage"] = min((read.coverage for read in all_readings(judgment)), default=None)
+    row["judge_coverage"] = min(
+        (readings.coverage for readings in all_readings(judgment)), default=None
+    )
     return row
 
 
 def _adherent(score: AdherenceScore) -> Row:
-    scored = [turn for turn in score.per_turn if turn.score is not None]
-    off_role = [turn.turn for turn in scored if turn.adherent is False]
+    scored_turns = [turn for turn in score.per_turn if turn.score is not None]
+    off_role = [turn.turn for turn in scored_turns if turn.adherent is False]
     whole, trend = score.conversation, score.trend
     answers = score.per_turn if whole is None else (whole,)
     reasons = [answer.reason for answer in answers if answer.reason is not None]
@@ -392,11 +400,11 @@ def _adherent(score: AdherenceScore) -> Row:
         "adherent": score.adherent,
         "adherence_low": score.interval[0],
         "adherence_high": score.interval[1],
-        "min_adherence": min((t.score for t in scored if t.score is not None), default=None),
+        "min_adherence": min((t.score for t in scored_turns if t.score is not None), default=None),
         "n_off_role_turns": len(off_role) if whole is None else None,
         "first_off_role_turn": min(off_role, default=None),
         "n_turns_in_role": score.turns_in_role,
-        "n_adherence_unscored_turns": len(score.per_turn) - len(scored),
+        "n_adherence_unscored_turns": len(score.per_turn) - len(scored_turns),
         "n_adherence_imputed": sum(answer.imputed for answer in answers),
         "adherence_coverage": min(
             (answer.coverage for answer in answers if answer.coverage is not None), default=None
@@ -415,7 +423,7 @@ def _adherent(score: AdherenceScore) -> Row:
 
 
 def _adherence_doubt(score: AdherenceScore) -> float | None:
-    """Mean closeness of the turns' P(yes) to one half: 1 at 0.5, 0 at 0 and 1."""
+    """Return the mean closeness of the turns' P(yes) to one half, 0-1: 1 at 0.5, 0 at 0 and 1."""
     if score.output_mode != "continuous":
         return None
     if score.conversation is not None:
@@ -424,13 +432,13 @@ def _adherence_doubt(score: AdherenceScore) -> float | None:
 
 
 def _key(identity: JudgeIdentity, *more: str) -> str:
-    dumped = orjson.dumps([identity.model_dump(mode="json"), *more], option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.blake2b(dumped, digest_size=4).hexdigest()
+    content = orjson.dumps([identity.model_dump(mode="json"), *more], option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.blake2b(content, digest_size=4).hexdigest()
     return " ".join(part for part in (identity.model, identity.mode, digest) if part)
 
 
 def _short(role: str | None) -> str | None:
-    """A role short enough to read and still one's own, so that `within: [role]` groups by whole roles."""
+    """Shorten a role definition to at most 80 characters, a hash keeping it unique, so `within: [role]` groups by it."""
     if role is None or not role.strip():
         return None
     text = " ".join(role.split())
@@ -444,5 +452,5 @@ def _largest(*values: float | None) -> float | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """NaN compares above every number in SQL, so it would pass a threshold; it is no value."""
+    """Return a finite value, else None: NaN compares above every number in SQL and would pass a threshold."""
     return value if value is not None and math.isfinite(value) else None
