@@ -1,7 +1,7 @@
-"""From what a reader read to dialogues: ids, lineage, fallbacks, and quarantined rows with their raw data.
+"""From readings to dialogues: ids, lineage, fallback roles and scenarios, and quarantined rows with their raw data.
 
-Ids come from the data, else from the source's name and the row. An id that is taken becomes `id~2`; what
-it was stands in `metadata['duplicate_of_id']`. In memory are the ids given so far.
+Ids come from the data, else from the source's name and the row number. An id that is already used becomes `id~2`, and
+the original is kept in `metadata['duplicate_of_id']`. All ids of a source are held in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from curate.sources.unit_result import Draft, RawRow, RowFault, Unit, UnitResult
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """A file, or what stands for one: a label, the prefix of ids made for its rows, and its rows."""
+    """A file, a Hub dataset or rows in memory.
+
+    Attributes:
+        label: its name in lineage and messages.
+        prefix: prefix of ids made for its rows.
+        rows: reads its rows from the start at every call.
+    """
 
     label: str
     prefix: str
@@ -38,27 +44,28 @@ class UnitMaker:
     ids: set[str] = field(default_factory=set)
 
     def unit(
-        self, part: SourcePart, rows: tuple[int, ...], raws: dict[int, Any], read: UnitResult
+        self, part: SourcePart, rows: tuple[int, ...], raws: dict[int, Any], reading: UnitResult
     ) -> Unit:
-        """The unit of a reading. `rows` are its rows, `raws` their raw values for the quarantine."""
-        said = read.id or f"{part.prefix}-{rows[0]}"
-        base = self._free(said) if read.drafts else said
-        renamed = {"duplicate_of_id": said} if base != said else {}
+        """Return the unit of a reading; `rows` are its row numbers, `raws` their raw values for the quarantine."""
+        own_id = reading.id or f"{part.prefix}-{rows[0]}"
+        base = self._free(own_id) if reading.drafts else own_id
+        original_id = {"duplicate_of_id": own_id} if base != own_id else {}
         dialogues = tuple(
-            self._dialogue(part, rows, base, draft, read, renamed) for draft in read.drafts
+            self._dialogue(part, rows, base, draft, reading, original_id)
+            for draft in reading.drafts
         )
-        faults = [self.aside(part, fault, raws.get(fault.row)) for fault in read.rows]
+        faults = [self.aside(part, fault, raws.get(fault.row)) for fault in reading.rows]
         parts = [
             self.aside(part, RowFault(rows[0], item.reason, item.detail), None, item.part)
-            for item in read.parts
+            for item in reading.parts
         ]
-        return Unit(rows, part.label, dialogues, (*faults, *parts), items_left_out=read.left_out)
+        return Unit(rows, part.label, dialogues, (*faults, *parts), items_left_out=reading.left_out)
 
-    def _free(self, said: str) -> str:
-        """The id, or the first of `id~2`, `id~3`, … that is not taken."""
-        base, number = said, 2
+    def _free(self, wanted_id: str) -> str:
+        """Return the id, or the first of `id~2`, `id~3`, … that is not used yet; mark it as used."""
+        base, number = wanted_id, 2
         while base in self.ids:
-            base, number = f"{said}~{number}", number + 1
+            base, number = f"{wanted_id}~{number}", number + 1
         self.ids.add(base)
         return base
 
@@ -68,12 +75,12 @@ class UnitMaker:
         rows: tuple[int, ...],
         base: str,
         draft: Draft,
-        read: UnitResult,
-        renamed: dict[str, str],
+        reading: UnitResult,
+        original_id: dict[str, str],
     ) -> Dialogue:
         fields = dict(draft.fields)
-        fields["metadata"] = {**fields.get("metadata", {}), **renamed}
-        if read.siblings:
+        fields["metadata"] = {**fields.get("metadata", {}), **original_id}
+        if reading.siblings:
             fields.setdefault("group", base)
         fields.setdefault("scenario", self.scenario)
         fields["role_definition"], origin = self._role(
@@ -93,11 +100,11 @@ class UnitMaker:
         )
 
     def _role(
-        self, said: str | None, messages: tuple[Message, ...]
+        self, definition: str | None, messages: tuple[Message, ...]
     ) -> tuple[str | None, RoleOrigin | None]:
-        """The first role definition that is not blank, and where it is from."""
+        """Return the first role definition that is not blank, and its origin."""
         data: list[tuple[str | None, RoleOrigin]] = [
-            (said, "field"),
+            (definition, "field"),
             (leading_system_text(messages), "system"),
         ]
         recipe: list[tuple[str | None, RoleOrigin]] = [(self.role, "recipe")]
@@ -109,7 +116,7 @@ class UnitMaker:
     def aside(
         self, part: SourcePart, fault: RowFault, raw: Any, name: str | None = None
     ) -> QuarantinedRow:
-        """The quarantine's record of a row, or of its part `name`."""
+        """Return the quarantine record of a row, or of its part `name`."""
         return QuarantinedRow(
             source=self.config.source_name,
             file=part.label,
@@ -121,29 +128,31 @@ class UnitMaker:
         )
 
 
-def capped(unit: Unit, left: int) -> Unit:
-    """The unit with at most `left` dialogues; what is left out is named, and its rows stay accounted for."""
-    if len(unit.dialogues) <= left:
+def capped(unit: Unit, most: int) -> Unit:
+    """Return the unit with at most `most` dialogues; the others and their unused rows are quarantined as `over_cap`."""
+    if len(unit.dialogues) <= most:
         return unit
-    kept, over = unit.dialogues[:left], unit.dialogues[left:]
-    standing = {row for dialogue in kept if dialogue.lineage for row in dialogue.lineage.rows}
-    aside: list[QuarantinedRow] = []
-    loose: set[int] = set()
+    dialogues, over = unit.dialogues[:most], unit.dialogues[most:]
+    used_rows = {row for dialogue in dialogues if dialogue.lineage for row in dialogue.lineage.rows}
+    quarantined: list[QuarantinedRow] = []
+    unused_rows: set[int] = set()
     for dialogue in over:
         lineage = dialogue.lineage
         if lineage is None:
             continue
         note = {"source": lineage.source, "file": lineage.file, "reason": "over_cap"}
-        aside.append(QuarantinedRow(row=lineage.rows[0], part=lineage.part or dialogue.id, **note))
+        quarantined.append(
+            QuarantinedRow(row=lineage.rows[0], part=lineage.part or dialogue.id, **note)
+        )
         for row in lineage.rows:
-            if row not in standing and row not in loose:
-                loose.add(row)
-                aside.append(QuarantinedRow(row=row, **note))
-    return replace(unit, dialogues=kept, quarantined=(*unit.quarantined, *aside))
+            if row not in used_rows and row not in unused_rows:
+                unused_rows.add(row)
+                quarantined.append(QuarantinedRow(row=row, **note))
+    return replace(unit, dialogues=dialogues, quarantined=(*unit.quarantined, *quarantined))
 
 
 def _writable(raw: Any) -> Any:
-    """The raw row if JSON can hold it, else its text."""
+    """Return the raw row if JSON can represent it, else the start of its `repr`."""
     try:
         orjson.dumps(raw)
     except (orjson.JSONEncodeError, TypeError, RecursionError):

@@ -1,6 +1,6 @@
 """Readers of shapes where one row is one conversation: lists of messages, or lists of question and answer.
 
-Each reader takes a raw row and gives a `UnitResult` with one draft, or raises `UnreadableError`.
+Each reader takes a raw row and returns a `UnitResult` with one draft, or raises `UnreadableError`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ def draft(
     extra: dict[str, Any] | None = None,
     references: list[tuple[str, ...]] | None = None,
 ) -> Draft:
-    """A dialogue of raw messages and what the row says beside them.
+    """Return the draft of a dialogue from raw messages and the row's other fields.
 
     Args:
-        raw: its messages, normalised here; the row's `system` text goes before them.
-        used: keys of the row that have been read.
-        references: per assistant turn, what would have been right.
+        raw: raw messages, normalised here; the row's `system` text is put before them.
+        used: keys of the row that have been read already.
+        extra: metadata to add.
+        references: correct answers for each assistant turn.
 
     Raises:
         UnreadableError: any of the message reasons, `empty`, `no_assistant`, `media`.
@@ -61,15 +62,15 @@ def draft(
     messages, aligned = read_messages(raw)
     # UltraChat-200k repeats the first user message as `prompt`.
     first = next((message.content for message in messages if message.role == "user"), None)
-    again = {"prompt"} if first is not None and row.get("prompt") == first else set()
-    fields = read_fields(row, used | system | again, {**aligned, **(extra or {})})
+    repeated = {"prompt"} if first is not None and row.get("prompt") == first else set()
+    fields = read_fields(row, used | system | repeated, {**aligned, **(extra or {})})
     if references and any(references):
         fields["references"] = tuple(references)
     return Draft(checked(messages), fields)
 
 
 def read_message_list(row: Row) -> UnitResult:
-    """`messages`, `sharegpt`, `conversation` and `card`: a list of messages under one of `LIST_KEYS`.
+    """Read `messages`, `sharegpt`, `conversation` and `card`: a list of messages under one of `LIST_KEYS`.
 
     Raises:
         UnreadableError: any of the message reasons, `missing_field` where the row has no such list.
@@ -94,7 +95,7 @@ def _are_exchanges(raw: Any) -> bool:
 
 
 def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> UnitResult:
-    """A list of question and answer: objects or pairs; other keys of the objects are kept per turn."""
+    """Read a list of questions and answers, objects or pairs; other keys of the objects are kept per turn."""
     if not isinstance(exchanges, list):
         raise UnreadableError(
             "bad_type", f"the turns are {type_name(exchanges)}, a list was expected"
@@ -103,12 +104,12 @@ def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> UnitResult:
     references: list[tuple[str, ...]] = []
     per_turn: dict[str, list[Any]] = {}
     for index, exchange in enumerate(exchanges):
-        question, reply, rest = _exchange(exchange, index)
-        raw.extend(_said(question, reply))
-        truth = as_texts(rest.pop("ground_truth_assistant", None))
+        question, reply, other_fields = _exchange(exchange, index)
+        raw.extend(_exchange_messages(question, reply))
+        truth = as_texts(other_fields.pop("ground_truth_assistant", None))
         if reply is not None:
             references.append(truth or ())
-        for name, value in rest.items():
+        for name, value in other_fields.items():
             per_turn.setdefault(name, [None] * len(exchanges))[index] = value
     extra = {"per_turn": per_turn} if per_turn else None
     return UnitResult(read_id(row)[0], (draft(row, raw, used, extra, references),))
@@ -125,29 +126,29 @@ def _exchange(exchange: Any, index: int) -> tuple[str | None, str | None, dict[s
         return _maybe(question, where), _maybe(reply, where), {}
     if not isinstance(exchange, dict):
         raise UnreadableError("bad_type", f"{where} is {type_name(exchange)}")
-    asked, replied = present(exchange, USER_KEYS), present(exchange, REPLY_KEYS)
-    if asked is None and replied is None:
+    user_key, reply_key = present(exchange, USER_KEYS), present(exchange, REPLY_KEYS)
+    if user_key is None and reply_key is None:
         raise UnreadableError("missing_field", f"{where} has neither a question nor an answer")
-    rest = {
+    other_fields = {
         key: value
         for key, value in exchange.items()
-        if key not in (asked, replied) and value is not None
+        if key not in (user_key, reply_key) and value is not None
     }
-    question = text_of(exchange[asked], where) if asked else None
-    return question, text_of(exchange[replied], where) if replied else None, rest
+    question = text_of(exchange[user_key], where) if user_key else None
+    return question, text_of(exchange[reply_key], where) if reply_key else None, other_fields
 
 
 def _maybe(value: Any, where: str) -> str | None:
     return None if value is None else text_of(value, where)
 
 
-def _said(question: Any, reply: Any) -> list[dict[str, Any]]:
+def _exchange_messages(question: Any, reply: Any) -> list[dict[str, Any]]:
     both = (("user", question), ("assistant", reply))
     return [{"role": role, "content": text} for role, text in both if text is not None]
 
 
 def read_history(row: Row) -> UnitResult:
-    """`history`: [{user, bot}] (MT-Bench-101) or [[question, answer]] with `query` and `response`."""
+    """Read `history`: [{user, bot}] (MT-Bench-101) or [[question, answer]] with `query` and `response`."""
     history = decoded(row.get("history"))
     if history is None and row.get("query") is None:
         raise UnreadableError("missing_field", "no 'history'")
@@ -162,7 +163,7 @@ def read_history(row: Row) -> UnitResult:
 
 
 def read_gaussia(row: Row) -> UnitResult:
-    """Gaussia sessions, and flat rows of one reply: {role, assistant, ground_truth_assistant, label}.
+    """Read Gaussia sessions, and flat rows of one reply: {role, assistant, ground_truth_assistant, label}.
 
     A flat row without a query is an assistant message before any user message (turn 0). A session's
     `context` is its scenario.
@@ -181,15 +182,15 @@ def read_gaussia(row: Row) -> UnitResult:
         *(["ground_truth_assistant"] if truth is not None else []),
     }
     question, reply = _maybe(row.get("query"), "query"), text_of(row["assistant"], "assistant")
-    made = draft(row, _said(question, reply), used, references=[truth or ()])
+    dialogue = draft(row, _exchange_messages(question, reply), used, references=[truth or ()])
     role = text_of(row.get("role"), "role")
     if role.strip():
-        made.fields["role_definition"] = role
-    return UnitResult(read_id(row)[0], (made,))
+        dialogue.fields["role_definition"] = role
+    return UnitResult(read_id(row)[0], (dialogue,))
 
 
 def read_ultrachat(row: Row) -> UnitResult:
-    """`data`: texts that alternate between user and assistant, or `messages` beside `prompt`."""
+    """Read `data`: texts that alternate between user and assistant, or `messages` beside `prompt`."""
     if row.get("data") is None and row.get("messages") is not None:
         return read_message_list(row)
     texts = decoded(row.get("data"))
@@ -203,32 +204,32 @@ def read_ultrachat(row: Row) -> UnitResult:
 
 
 def read_alpaca(row: Row) -> UnitResult:
-    """One exchange: `instruction`, `input`, `output`, with earlier ones in `history`; or prompt and completion.
+    """Read one exchange: `instruction`, `input`, `output`, with earlier ones in `history`; or prompt and completion.
 
     `input` follows the instruction on a new line.
     """
-    asked, replied = present(row, SINGLE_USER_KEYS), present(row, SINGLE_REPLY_KEYS)
-    if asked is None or replied is None:
-        missing = SINGLE_USER_KEYS if asked is None else SINGLE_REPLY_KEYS
+    user_key, reply_key = present(row, SINGLE_USER_KEYS), present(row, SINGLE_REPLY_KEYS)
+    if user_key is None or reply_key is None:
+        missing = SINGLE_USER_KEYS if user_key is None else SINGLE_REPLY_KEYS
         raise UnreadableError("missing_field", f"none of {', '.join(missing)}")
-    used = {asked, replied}
+    used = {user_key, reply_key}
     raw: list[Any] = []
-    question = row[asked]
-    if asked == "instruction":
+    question = row[user_key]
+    if user_key == "instruction":
         history = decoded(row.get("history")) or []
         if not isinstance(history, list):
             raise UnreadableError("bad_type", f"'history' is {type_name(history)}")
         for index, pair in enumerate(history):
-            raw += _said(*_exchange(pair, index)[:2])
+            raw += _exchange_messages(*_exchange(pair, index)[:2])
         used |= {"input", "history"}
         context = text_of(row.get("input"), "input")
-        question = f"{text_of(question, asked)}\n{context}" if context else question
-    raw += as_raw(question, "user", asked) + as_raw(row[replied], "assistant", replied)
+        question = f"{text_of(question, user_key)}\n{context}" if context else question
+    raw += as_raw(question, "user", user_key) + as_raw(row[reply_key], "assistant", reply_key)
     return UnitResult(read_id(row)[0], (draft(row, raw, used),))
 
 
 def as_raw(value: Any, role: str, where: str) -> list[Any]:
-    """Raw messages of a field that holds one text, one message, or a list of messages (also as JSON text).
+    """Return the raw messages of a field that contains one text, one message, or a list of messages (also as JSON text).
 
     Raises:
         UnreadableError: `missing_field` for null, `bad_type` for anything else.
@@ -244,31 +245,31 @@ def as_raw(value: Any, role: str, where: str) -> list[Any]:
 
 
 def read_trajectory(row: Row) -> UnitResult:
-    """`traj` with `reward` (tau-bench): the id is unique per trial, the group is the task.
+    """Read `traj` with `reward` (tau-bench): the id is unique per trial, the group is the task.
 
-    The task's actions are the expected tools; its instruction (what the simulated user was told) and its
-    outputs (what the user has to be told) are the expected outcomes.
+    The task's actions are the expected tools; its instruction to the simulated user, and its outputs, which the
+    assistant must tell the user, are the expected outcomes.
     """
     key = present(row, TRAJECTORY_KEYS)
     if key is None:
         raise UnreadableError("missing_field", f"none of {', '.join(TRAJECTORY_KEYS)}")
-    made = draft(row, row[key], {key})
+    dialogue = draft(row, row[key], {key})
     info = row.get("info")
     task = info.get("task") if isinstance(info, dict) else None
     if isinstance(task, dict):
-        made.fields["expected_tools"] = calls_of_actions(task.get("actions"))
-        made.fields["expected_outcomes"] = _outcomes(task)
+        dialogue.fields["expected_tools"] = calls_of_actions(task.get("actions"))
+        dialogue.fields["expected_outcomes"] = _outcomes(task)
     task_id, trial = scalar_id(row.get("task_id")), scalar_id(row.get("trial"))
     identifier = read_id(row)[0]
     if task_id is not None:
-        made.fields.setdefault("group", task_id)
+        dialogue.fields.setdefault("group", task_id)
         if identifier is None and trial is not None:
             identifier = f"task-{task_id}-trial-{trial}"
-    return UnitResult(identifier, (made,))
+    return UnitResult(identifier, (dialogue,))
 
 
 def _outcomes(task: dict[str, Any]) -> tuple[str, ...]:
     instruction = task.get("instruction")
-    told = as_texts(task.get("outputs")) or ()
+    outputs = as_texts(task.get("outputs")) or ()
     goal = (f"What the user was told to do: {instruction}",) if isinstance(instruction, str) else ()
-    return (*goal, *(f"The assistant tells the user: {output}" for output in told))
+    return (*goal, *(f"The assistant tells the user: {output}" for output in outputs))

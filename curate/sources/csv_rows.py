@@ -21,10 +21,10 @@ _LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")
 def csv_rows(
     stream: IO[bytes], delimiter: str | None, encoding: str | None, path: Path
 ) -> Iterator[RawRow]:
-    """Yield records under a header, which tells the delimiter where none is given.
+    """Yield records under a header; without `delimiter`, the header decides it.
 
-    A record that is too long makes everything from there on one row with a fault: where it opens a quote, no line
-    behind it is known to begin a record.
+    From a record that is too long on, the rest of the file is one row with a fault: the record may have opened a quote,
+    so no later line is known to begin a record.
     """
     csv.field_size_limit(sys.maxsize)  # the default of 128 KiB would refuse a long turn
     lines = _RecordLines(Lines(read_blocks(stream, encoding, path)), encoding)
@@ -70,10 +70,10 @@ class _TooLongError(Exception):
 
 
 class _RecordLines:
-    """Lines of text; the blank ones before a record are left out.
+    """Lines of text, without blank lines before a record.
 
     Attributes:
-        record_size: characters of the record so far; whoever takes records sets it to 0 between them.
+        record_size: characters of the record so far; the reader of records sets it to 0 between them.
     """
 
     def __init__(self, lines: Lines, encoding: str | None) -> None:
@@ -82,7 +82,7 @@ class _RecordLines:
         self._codec = "utf-8" if encoding is None or is_wide(encoding) else encoding
 
     def __iter__(self) -> Iterator[str]:
-        """Yield lines, with the signs that end them.
+        """Yield lines with their line endings.
 
         Raises:
             _TooLongError: the record is longer than `MAX_ROW`.

@@ -1,7 +1,7 @@
-"""What a row says beside its messages: role, scenario, tools, references, labels, and all the rest.
+"""The fields of a row beside its messages: role, scenario, tools, references, labels, metadata.
 
-One place for every shape, so that a `tools` column means the same everywhere. What is not recognised goes
-to `metadata` under its own name: nothing that came in is thrown away.
+All shapes share this module, so that a `tools` column means the same everywhere. Unknown fields go to `metadata` under
+their own names, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ LIST_FIELDS = {
 
 
 def read_id(row: Row) -> tuple[str | None, str | None]:
-    """The row's own id and the key it stands under, or None and None."""
+    """Return the row's own id and its key; None and None where it has no id."""
     for key in ID_KEYS:
-        found = scalar_id(row.get(key))
-        if found is not None:
-            return found, key
+        own_id = scalar_id(row.get(key))
+        if own_id is not None:
+            return own_id, key
     return None, None
 
 
 def read_fields(
     row: Row, used: Collection[str], metadata: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The fields of `Dialogue` that a row gives beside its messages.
+    """Return the fields of `Dialogue` that a row has beside its messages.
 
     Args:
-        used: keys that a reader has already read (messages and the like).
-        metadata: what to add to the metadata.
+        used: keys that a reader has already read, such as the messages.
+        metadata: metadata to add.
 
     Raises:
-        UnreadableError: `media` where the row carries images, audio or video.
+        UnreadableError: `media` where the row has images, audio or video.
     """
     for key in MEDIA_KEYS:
         if key not in used and row.get(key):
@@ -76,8 +76,8 @@ def read_fields(
 
 
 def _take_texts(rest: Row, fields: dict[str, Any]) -> None:
-    wanted = {"role_definition": ROLE_DEFINITION_KEYS, "scenario": SCENARIO_KEYS}
-    for name, keys in wanted.items():
+    keys_of = {"role_definition": ROLE_DEFINITION_KEYS, "scenario": SCENARIO_KEYS}
+    for name, keys in keys_of.items():
         key = present(rest, keys)
         if key and isinstance(rest[key], str) and rest[key].strip():
             fields[name] = rest.pop(key)
@@ -92,8 +92,7 @@ def _take_texts(rest: Row, fields: dict[str, Any]) -> None:
         if key and texts is not None:
             fields[name] = texts
             rest.pop(key)
-    # Retrieved web pages that the assistant answered from (LLM-Rubric): what a judge checks claims
-    # against, and nothing to copy into a training row.
+    # Retrieved web pages that the assistant answered from (LLM-Rubric): evidence for the judge, not for training rows.
     if "ref" in rest and "ref_url" in rest:
         texts = as_texts(rest["ref"])
         if texts is not None:
@@ -113,7 +112,7 @@ def _take_tools(rest: Row, fields: dict[str, Any]) -> None:
         try:
             fields["expected_tools"] = tuple(read_calls(rest["expected_tools"], "expected_tools"))
         except UnreadableError:
-            return  # it stays in the metadata as it came
+            return  # it stays in the metadata
         rest.pop("expected_tools")
 
 
@@ -141,7 +140,7 @@ def _take_numbers_and_labels(rest: Row, fields: dict[str, Any]) -> None:
 
 
 def as_texts(value: Any) -> tuple[str, ...] | None:
-    """One text, or a list of texts, as a tuple; None for anything else."""
+    """Return one text, or a list of texts, as a tuple; None for anything else."""
     if isinstance(value, str):
         return (value,) if value else ()
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
@@ -153,7 +152,7 @@ def with_system(row: Row, raw: list[Any]) -> tuple[list[Any], set[str]]:
     """Put a row's `system` text before raw messages that have no system message of their own.
 
     Returns:
-        The messages, and the keys that were read (none where the text is not used: it is metadata then).
+        The messages, and the keys that were read; no keys where the text is not used, so that it becomes metadata.
     """
     key = present(row, ("system", "system_prompt"))
     text = row[key] if key else None
@@ -162,14 +161,14 @@ def with_system(row: Row, raw: list[Any]) -> tuple[list[Any], set[str]]:
     if not text.strip():
         return raw, {key}
     first = raw[0] if raw and isinstance(raw[0], dict) else {}
-    said = next((first[name] for name in ROLE_KEYS if isinstance(first.get(name), str)), "")
-    if ROLES.get(said.strip().lower()) == "system":
+    role_name = next((first[name] for name in ROLE_KEYS if isinstance(first.get(name), str)), "")
+    if ROLES.get(role_name.strip().lower()) == "system":
         return raw, {key} if text in first.values() else set()
     return [{"role": "system", "content": text}, *raw], {key}
 
 
 def calls_of_actions(actions: Any) -> tuple[ToolCall, ...]:
-    """tau-bench's `actions` ({name, kwargs}) as calls; empty where they are something else."""
+    """Return tau-bench's `actions` ({name, kwargs}) as calls; empty where they have another form."""
     try:
         return tuple(read_calls(actions, "actions"))
     except UnreadableError:

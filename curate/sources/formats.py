@@ -1,8 +1,7 @@
-"""The shapes we know, how each is recognised, and which reader reads it.
+"""The known shapes: how each is recognised, and its reader.
 
-A shape is recognised by structure: field names and what stands in them. Where a row fits two shapes and
-one of them says more about it, that one wins (`over`); where neither does, the row is ambiguous, and
-detection says so instead of choosing.
+A shape is recognised by structure: field names and the types of their values. Where a row fits two shapes and one of
+them is more specific (`over`), that one is used; where neither is, the row is ambiguous, and detection abstains.
 """
 
 from __future__ import annotations
@@ -36,7 +35,13 @@ Matches = Callable[[Row], bool]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One shape. `read` is None where rows have to be grouped before they can be read (`turns_table`)."""
+    """One shape.
+
+    Attributes:
+        matches: whether a row has the shape.
+        read: reader of a row; None where rows have to be grouped before they can be read (`turns_table`).
+        over: less specific shapes, which a row of this one may fit too.
+    """
 
     name: str
     matches: Matches
@@ -45,7 +50,7 @@ class Format:
 
 
 def _holds(*ways: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> Matches:
-    """Tell whether a row has messages in one of these ways: under one of the keys, with one of the roles and contents."""
+    """Return a test for messages under one of the keys, with one of the roles and contents, in one of these ways."""
     return lambda row: any(
         looks_like_messages(row.get(key), roles, contents)
         for keys, roles, contents in ways
@@ -97,12 +102,12 @@ def _is_ultrachat(row: Row) -> bool:
 
 
 def _is_alpaca(row: Row) -> bool:
-    asked, replied = present(row, SINGLE_USER_KEYS), present(row, SINGLE_REPLY_KEYS)
+    user_key, reply_key = present(row, SINGLE_USER_KEYS), present(row, SINGLE_REPLY_KEYS)
     return (
-        asked is not None
-        and replied is not None
-        and isinstance(row[asked], str | list)
-        and isinstance(row[replied], str | list)
+        user_key is not None
+        and reply_key is not None
+        and isinstance(row[user_key], str | list)
+        and isinstance(row[reply_key], str | list)
     )
 
 
@@ -115,7 +120,7 @@ def _is_oasst(row: Row) -> bool:
 
 
 def is_flat_message(row: Row) -> bool:
-    """True for a row of a flat OASST file: a message with an id and a parent, root or not."""
+    """Return whether a row is a message of a flat OASST file, with an id and a parent."""
     return (
         any(key in row for key in ID_KEYS)
         and any(key in row for key in PARENT_KEYS)
@@ -154,24 +159,24 @@ FORMATS: tuple[Format, ...] = (
     Format("turns_table", lambda row: find_columns(row, Columns()) is not None, None),
     Format("trajectory", _TRAJECTORY, read_trajectory, frozenset(("messages", "alpaca"))),
 )
-NAMES = tuple(known.name for known in FORMATS)
+NAMES = tuple(shape.name for shape in FORMATS)
 
 
 def format_named(name: str) -> Format:
-    """The shape of that name."""
-    return next(known for known in FORMATS if known.name == name)
+    """Return the shape of that name."""
+    return next(candidate for candidate in FORMATS if candidate.name == name)
 
 
 def fitting(row: Row, columns: Columns) -> list[str]:
-    """Names of the shapes a row fits, without those that another one says more than.
+    """Return the names of the shapes a row fits, without those for which it fits a more specific one.
 
-    An `instruction` beside a `history` is alpaca's; columns named in the recipe make a table.
+    An `instruction` with a `history` is alpaca; columns named in the recipe make a table.
     """
-    table = columns != Columns() and find_columns(row, columns) is not None
-    if table:
+    is_table = columns != Columns() and find_columns(row, columns) is not None
+    if is_table:
         return ["turns_table"]
-    hits = [known for known in FORMATS if known.matches(row)]
-    beaten: set[Any] = {name for known in hits for name in known.over}
+    hits = [candidate for candidate in FORMATS if candidate.matches(row)]
+    outranked: set[Any] = {name for candidate in hits for name in candidate.over}
     if "history" in row and isinstance(row.get("instruction"), str):
-        beaten = (beaten | {"history"}) - {"alpaca"}
-    return [known.name for known in hits if known.name not in beaten]
+        outranked = (outranked | {"history"}) - {"alpaca"}
+    return [candidate.name for candidate in hits if candidate.name not in outranked]
