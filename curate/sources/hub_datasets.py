@@ -22,9 +22,9 @@ STREAM_OVER = 1_000_000_000  # bytes to download
 
 
 def is_hub_source(config: SourceConfig) -> bool:
-    """True for a path to be read by `datasets`: a Hub setting is given, or it is an id and no path.
+    """Return whether a source is read by `datasets`: it has a Hub setting, or its path is a dataset id.
 
-    A path that opens with an existing folder or ends like a data file is taken for a missing file instead.
+    A path whose first folder exists, or that ends like a data file, counts as a missing file instead.
     """
     if config.on_hub:
         return True
@@ -38,7 +38,7 @@ def is_hub_source(config: SourceConfig) -> bool:
 
 
 def hub_rows(config: SourceConfig) -> Iterable[dict[str, Any]]:
-    """The rows of the dataset's split, an iterable that can be read more than once.
+    """Return the rows of the dataset's split, as an iterable that can be read more than once.
 
     Raises:
         UsageError: the dataset has several splits and none is named.
@@ -55,33 +55,33 @@ def hub_rows(config: SourceConfig) -> Iterable[dict[str, Any]]:
             )
             size = builder.info.download_size
             streaming = size is None or size > STREAM_OVER
-        loaded = datasets.load_dataset(
+        dataset = datasets.load_dataset(
             path,
             name=config.config,
             split=config.split,
             revision=config.revision,
             streaming=streaming,
         )
-    except Exception as problem:  # datasets raises what its many back ends raise
+    except Exception as problem:  # `datasets` passes on the errors of its many back ends
         raise SourceError(
             f"the dataset {path} cannot be loaded",
             got=f"{type(problem).__name__}: {problem}",
             expected="a local path, or a Hub dataset id that you may read",
             fix="check source.path, config, split and revision, and that you are logged in if it is gated",
         ) from problem
-    if isinstance(loaded, dict):
-        if len(loaded) != 1:
+    if isinstance(dataset, dict):
+        if len(dataset) != 1:
             raise SourceError(
                 f"the dataset {path} has several splits",
-                got=", ".join(loaded),
+                got=", ".join(dataset),
                 fix="name one as source.split",
             )
-        loaded = next(iter(loaded.values()))
-    return Rows(loaded)
+        dataset = next(iter(dataset.values()))
+    return Rows(dataset)
 
 
 class Rows:
-    """Rows of a dataset, a frame or a list as plain values; reading starts anew each time."""
+    """Rows of a dataset, a frame or a list as plain values; each iteration starts at the first row."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         self._rows = rows
@@ -93,13 +93,13 @@ class Rows:
         if isinstance(rows, pl.DataFrame):
             rows = rows.iter_rows(named=True)
         elif is_pandas(rows):
-            # A missing cell is NaN, NaT or NA by the column's type; all of them are nulls here.
+            # a missing cell is NaN, NaT or NA by the column's type; all become null
             rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
         for row in rows:
             yield plain_row(row) if isinstance(row, Mapping) else row
 
 
 def is_pandas(rows: object) -> TypeGuard[Any]:
-    """Tell whether rows are a pandas frame; pandas is not imported for it."""
+    """Return whether rows are a pandas frame, without importing pandas."""
     pandas: Any = sys.modules.get("pandas")
     return pandas is not None and isinstance(rows, pandas.DataFrame)

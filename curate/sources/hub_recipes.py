@@ -1,6 +1,6 @@
 """The ready recipes for public datasets that come with curate: in the installed package, or in `recipes/` of a checkout.
 
-A recipe's first lines say which dataset it is for and what that is: `# dataset: owner/name`, `# about: …`.
+A recipe's first lines name its dataset and describe it: `# dataset: owner/name`, `# about: …`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ class HubRecipe:
     """A ready recipe.
 
     Attributes:
-        dataset: its id on the Hub, or the owner and name of the repository it comes from.
-        license: as the Hub names it.
+        dataset: Hub id of its dataset, or the owner and name of the repository it comes from.
+        about: description of the dataset.
+        license: licence of the dataset, by its name on the Hub.
     """
 
     name: str
@@ -42,31 +43,33 @@ def hub_recipes() -> list[HubRecipe]:
 
 
 def find_hub_recipe(wanted: str) -> HubRecipe:
-    """Return the recipe of a dataset, by the dataset's id or the recipe's name; `hub:` before it may stand.
+    """Return a recipe by its name or its dataset's id, with or without the prefix `hub:`.
 
     Raises:
-        UsageError: there is none; names the nearest.
+        UsageError: there is no such recipe; the message suggests the nearest.
     """
     name = wanted.removeprefix(PREFIX).strip().lower()
     recipes = hub_recipes()
-    known = {key.lower(): recipe for recipe in recipes for key in (recipe.dataset, recipe.name)}
-    if name in known:
-        return known[name]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    recipes_by_name = {
+        key.lower(): recipe for recipe in recipes for key in (recipe.dataset, recipe.name)
+    }
+    if name in recipes_by_name:
+        return recipes_by_name[name]
+    close = difflib.get_close_matches(name, recipes_by_name, n=1, cutoff=0.5)
     raise UsageError(
         "there is no ready recipe of that name",
         got=wanted,
-        expected=f"did you mean {PREFIX}{known[close[0]].dataset}?" if close else None,
+        expected=f"did you mean {PREFIX}{recipes_by_name[close[0]].dataset}?" if close else None,
         fix="`curate recipes` lists them; any other dataset is read with `curate ingest` and a recipe of your own",
     )
 
 
 def _read(path: Path) -> HubRecipe:
     text = path.read_text(encoding="utf-8")
-    said = dict(
+    header = dict(
         line.removeprefix("# ").split(": ", 1)
         for line in text.splitlines()
         if line.startswith(("# dataset: ", "# about: "))
     )
     source = parse_yaml(text)["source"]
-    return HubRecipe(path.stem, said["dataset"], said["about"], source["license"], path)
+    return HubRecipe(path.stem, header["dataset"], header["about"], source["license"], path)

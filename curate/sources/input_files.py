@@ -1,7 +1,7 @@
-"""Which files a path stands for.
+"""The data files of a source's paths: files, folders and globs.
 
-Only data files are read; every other file met on the way is named with the reason it was skipped, so that
-a folder never looks more complete than it is.
+Only data files are read. Every other file is listed with the reason it was skipped, so that a folder never looks more
+complete than it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPRESSED = (".gz", ".zst")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to read. `label` names it in lineage and messages; `prefix` opens ids made for its rows."""
+    """A file to read; `label` is its name in lineage and messages, `prefix` the prefix of ids made for its rows."""
 
     path: Path
     label: str
@@ -29,32 +29,33 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that is not read, and why."""
+    """A file that is not read, with the reason."""
 
     file: str
     reason: str
 
 
 def list_files(config: SourceConfig) -> tuple[tuple[SourceFile, ...], tuple[SkippedFile, ...]]:
-    """Expand files, folders (recursive, hidden files left out) and globs, sorted within each path.
+    """List the files of a source and the files it skips: files, folders (recursive, without hidden files) and globs.
 
-    Ids made for rows open with the source's name, and with the file's too unless the path is one file.
+    Files are sorted within each path. Ids made for rows begin with the source's name, followed by the file's unless the
+    path is a single file.
 
     Raises:
         SourceError: a path is missing, a glob matches nothing, a folder or glob has no data file.
     """
     data: dict[Path, SourceFile] = {}
     skipped: dict[Path, SkippedFile] = {}
-    for given in config.paths:
-        root, found = _expand(given)
+    for source_path in config.paths:
+        root, matches = _expand(source_path)
         inner = root.resolve()
-        single = len(config.paths) == 1 and found == [root]
-        for path in found:
+        single = len(config.paths) == 1 and matches == [root]
+        for path in matches:
             inside = path.relative_to(root) if path != root else Path(path.name)
             label = str(path)
-            why = None if path == root else _why_skipped(path, inner)
-            if why is not None:
-                skipped.setdefault(path, SkippedFile(label, why))
+            reason = None if path == root else _why_skipped(path, inner)
+            if reason is not None:
+                skipped.setdefault(path, SkippedFile(label, reason))
                 continue
             own = "-".join((*inside.parts[:-1], stem(inside.name)))
             prefix = config.source_name if single else f"{config.source_name}-{own}"
@@ -69,38 +70,40 @@ def list_files(config: SourceConfig) -> tuple[tuple[SourceFile, ...], tuple[Skip
     return tuple(data.values()), tuple(skipped.values())
 
 
-def _expand(given: str) -> tuple[Path, list[Path]]:
-    path = Path(given).expanduser()
+def _expand(source_path: str) -> tuple[Path, list[Path]]:
+    path = Path(source_path).expanduser()
     if path.is_file():
         return path, [path]
     if path.is_dir():
         return path, _below(path)
-    if any(sign in given for sign in "*?["):
+    if any(sign in source_path for sign in "*?["):
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-        found = [file for match in matches for file in ([match] if match.is_file() else [])]
-        if not found and matches:
-            found = [file for match in matches for file in _below(match)]
-        if not found:
-            raise SourceError(f"no file matches {given}", fix="fix the pattern in source.path")
-        return _fixed_part(path), found
+        files = [file for match in matches for file in ([match] if match.is_file() else [])]
+        if not files and matches:
+            files = [file for match in matches for file in _below(match)]
+        if not files:
+            raise SourceError(
+                f"no file matches {source_path}", fix="fix the pattern in source.path"
+            )
+        return _fixed_part(path), files
     raise SourceError(
-        f"there is no file or folder {given}",
+        f"there is no file or folder {source_path}",
         expected="a file, a folder, a glob, or a Hub dataset id such as owner/name",
         fix="fix the path; a recipe's is looked for beside the recipe, then in the folder you run in",
     )
 
 
 def _below(folder: Path) -> list[Path]:
-    found = (path for path in folder.rglob("*") if path.is_file())
+    files = (path for path in folder.rglob("*") if path.is_file())
     return sorted(
         path
-        for path in found
+        for path in files
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
 
 
 def _fixed_part(pattern: Path) -> Path:
-    """The folders of a glob before its first wildcard."""
+    """Return the folders of a glob before its first wildcard."""
     parts = []
     for part in pattern.parts[:-1]:
         if any(sign in part for sign in "*?["):
@@ -119,18 +122,18 @@ def _why_skipped(path: Path, root: Path) -> str | None:
 
 
 def _blobs_of_a_snapshot(root: Path) -> Iterator[Path]:
-    """Where the files of a snapshot in the Hub's cache lie: each file there is a link to one of `blobs`."""
+    """Yield the `blobs` folders of the Hub's cache for a folder in it, whose files are links to them."""
     for folder in (root, *root.parents):
         if folder.name == "snapshots":
             yield folder.parent / "blobs"
 
 
 def kind_of(path: Path) -> str | None:
-    """The data suffix of a file without its compression, or None for what is no data file."""
+    """Return the data suffix of a file without its compression suffix; None for a file that is not a data file."""
     name = path.name.lower()
-    packed = next((suffix for suffix in COMPRESSED if name.endswith(suffix)), "")
-    name = name.removesuffix(packed)
-    suffixes = TEXT_SUFFIXES if packed else (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
+    compression = next((suffix for suffix in COMPRESSED if name.endswith(suffix)), "")
+    name = name.removesuffix(compression)
+    suffixes = TEXT_SUFFIXES if compression else (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 

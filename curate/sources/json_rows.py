@@ -1,6 +1,6 @@
-"""JSON to rows: lines, one array, one object, or objects one after the other, whatever the file is called.
+"""JSON to rows: lines, one array, one object, or a sequence of objects, whatever the file's name.
 
-Which of these is decided by the bytes. An array is read piece by piece: what stands before a break in it is used.
+The bytes decide which of these a file is. An array is read in pieces, so the entries before a syntax error are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from curate.sources.text_lines import CHUNK, MAX_ROW, CutLine, Lines, is_wide, r
 from curate.sources.unit_result import RawRow, has_surrogate, shown_bytes
 
 _BLANKS = re.compile(r"[ \t\r\n]*+")
-# orjson writes at most 254 levels; deeper rows could be read but never be kept.
+# orjson writes at most 254 levels; deeper rows could be read but not written.
 DEEP = 200
 # The whole numbers that orjson keeps as such.
 LEAST_WHOLE, MOST_WHOLE = -(2**63), 2**64 - 1
@@ -30,7 +30,7 @@ _SHOWN = 1_000  # characters of a row that is too long to be kept
 
 
 def json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[RawRow]:
-    """Yield the rows of a stream of JSON; what is no row has a fault."""
+    """Yield the rows of a JSON stream; text that is not a row becomes a row with a fault."""
     blocks = read_blocks(stream, encoding, path)
     blank_lines, opening = _opening(blocks)
     first = opening.partition(b"\n")[0].strip()
@@ -44,7 +44,7 @@ def json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[R
     head = [item for _, item in zip(range(1), lines, strict=False)]
     first = b"".join(line for _, line in head).strip()
     if first[:1] in (b"[", b"{") and not as_lines and not _is_json(first):
-        # An array or an object over several lines; or else lines of which the first is broken.
+        # an array or an object over several lines, or lines whose first is broken
         following = _following(lines)
         head += following
         whole = not any(_is_row(line) for _, line in following)
@@ -67,10 +67,10 @@ def json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[R
 
 
 def _opening(blocks: Iterator[bytes]) -> tuple[int, bytes]:
-    """Read the first line, or a megabyte of it.
+    """Read the first line that is not blank, or a megabyte of it.
 
     Returns:
-        How many blank lines come before it, and its bytes, with what was read behind it.
+        The number of blank lines before it, and its bytes, followed by the rest of the block.
     """
     blank_lines = 0
     opening = b""
@@ -86,7 +86,7 @@ def _opening(blocks: Iterator[bytes]) -> tuple[int, bytes]:
 
 
 def _following(lines: Lines) -> list[tuple[int, bytes]]:
-    """Read on by 20 lines, or as many as are not too long together."""
+    """Read the next 20 lines, or fewer once they exceed `MAX_ROW` bytes together."""
     following: list[tuple[int, bytes]] = []
     size = 0
     for item in lines:
@@ -114,9 +114,9 @@ def _line_row(number: int, line: bytes, encoding: str | None) -> RawRow:
 
 
 def _parsed(number: int, text: str) -> RawRow:
-    """One JSON text. NaN and Infinity, which Python's json writes, are read as null.
+    """Return one JSON text as a row. NaN and Infinity, which Python's json writes, become null.
 
-    A whole number of a row's own that 64 bits do not hold, such as a long id, is text: as a number it would
+    A top-level whole number that does not fit in 64 bits, such as a long id, becomes text, because as a number it would
     lose digits.
     """
     try:
@@ -142,7 +142,7 @@ def _may_have_lost_digits(value: Any) -> bool:
 
 
 def _read_slowly(text: str) -> Any:
-    """Read what orjson cannot read, or not without loss."""
+    """Read JSON that orjson cannot read, or not without loss."""
     return json.loads(text, parse_int=_whole, parse_constant=lambda _: None)
 
 
@@ -161,13 +161,13 @@ def _is_json(line: bytes) -> bool:
 
 
 def _is_row(line: bytes) -> bool:
-    """True for a line that is a whole object by itself, as only JSON lines have them."""
+    """Return whether a line is a whole object by itself, as in JSON lines."""
     line = line.strip()
     return line[:1] == b"{" and line[-1:] == b"}" and _is_json(line)
 
 
 def _is_message_list(line: bytes) -> bool:
-    """True for a line that is one conversation: a list of objects with a role."""
+    """Return whether a line is one conversation: a list of objects with a role."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -176,7 +176,7 @@ def _is_message_list(line: bytes) -> bool:
 
 
 def is_message_list(value: Any) -> bool:
-    """True for a non-empty list of objects that have a role and a content under the usual names."""
+    """Return whether a value is a non-empty list of objects with a role and a content under the usual names."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -192,7 +192,7 @@ def is_message_list(value: Any) -> bool:
 
 
 def _decoded(blocks: Iterator[bytes], encoding: str | None) -> Iterator[str]:
-    """Text in pieces; bytes that cannot be decoded become lone surrogates."""
+    """Yield text in pieces; bytes that cannot be decoded become lone surrogates."""
     codec = "utf-8" if encoding is None or is_wide(encoding) else encoding
     decoder = codecs.getincrementaldecoder(codec)("surrogateescape")
     yield from map(decoder.decode, blocks)
@@ -200,12 +200,12 @@ def _decoded(blocks: Iterator[bytes], encoding: str | None) -> Iterator[str]:
 
 
 def _value_rows(pieces: Iterator[str], largest: int) -> Iterator[RawRow]:
-    """Yield entries of an array, or objects one after the other, with one entry in memory at a time.
+    """Yield the entries of an array, or a sequence of objects, with one entry in memory at a time.
 
-    A break in the text makes everything from there on one broken row, and so does an entry that is too long.
+    From a syntax error or an entry that is too long on, the rest of the text is one row with a fault.
 
     Args:
-        largest: characters of the longest object that stands in no array.
+        largest: most characters of an object outside an array.
     """
     buffer = _Buffer(pieces)
     number = 0
@@ -242,12 +242,12 @@ def _value_rows(pieces: Iterator[str], largest: int) -> Iterator[RawRow]:
 
 
 def _unread(number: int, buffer: _Buffer, bound: int) -> RawRow:
-    """Return the row that stands for everything from a break on."""
+    """Return the row with a fault that stands for the rest of the text."""
     if buffer.held > bound:
         detail = f"the entry has more than {_size(bound)}; the file is not read from here on"
         return RawRow(number, shown_bytes(buffer.rest(_SHOWN)), "too_long", detail)
-    rest = shown_bytes(buffer.rest(MAX_ROW))
-    return RawRow(number, rest, "broken_json", "not JSON from here to the file's end")
+    text = shown_bytes(buffer.rest(MAX_ROW))
+    return RawRow(number, text, "broken_json", "not JSON from here to the file's end")
 
 
 def _size(count: int) -> str:
@@ -255,7 +255,7 @@ def _size(count: int) -> str:
 
 
 class _Buffer:
-    """Text that is read as needed: the next sign, or the next whole JSON value."""
+    """Text read as needed: the next character, or the next whole JSON value."""
 
     def __init__(self, pieces: Iterator[str]) -> None:
         self._pieces = pieces
@@ -264,20 +264,23 @@ class _Buffer:
         self._decoder = json.JSONDecoder()
 
     def _more(self, least: int = 1) -> bool:
-        """Read on by at least `least` characters, so that a long value costs a logarithm of attempts."""
-        got: list[str] = []
+        """Read at least `least` more characters if there are any; return whether there were.
+
+        `value` doubles the buffer each time, so that a long value takes a logarithmic number of attempts.
+        """
+        pieces: list[str] = []
         size = 0
         for piece in self._pieces:
-            got.append(piece)
+            pieces.append(piece)
             size += len(piece)
             if size >= least:
                 break
-        self._text = self._text[self._at :] + "".join(got)
+        self._text = self._text[self._at :] + "".join(pieces)
         self._at = 0
         return size > 0
 
     def peek(self) -> str:
-        """The next sign that is not white space; empty at the end."""
+        """Return the next character that is not white space; empty at the end."""
         while True:
             blanks = _BLANKS.match(self._text, self._at)
             self._at = blanks.end() if blanks else self._at
@@ -287,22 +290,22 @@ class _Buffer:
                 return ""
 
     def skip(self) -> None:
-        """Step over one sign."""
+        """Step over one character."""
         self._at += 1
 
     @property
     def held(self) -> int:
-        """Characters that are read and not passed over."""
+        """Return the number of characters read but not consumed."""
         return len(self._text) - self._at
 
     def value(self, bound: int) -> str | None:
-        """Return the text of the next JSON value; None where there is none in `bound` characters or up to the file's end."""
+        """Return the text of the next JSON value; None where none ends within `bound` characters or before the file does."""
         while True:
             try:
                 _, end = self._decoder.raw_decode(self._text, self._at)
             except (ValueError, RecursionError):
                 end = -1
-            # A number at the very end of the buffer may go on in the next piece.
+            # a number at the very end of the buffer may continue in the next piece
             if 0 <= end < min(len(self._text), self._at + bound + 1):
                 text = self._text[self._at : end]
                 self._at = end
@@ -317,7 +320,7 @@ class _Buffer:
                 return text
 
     def rest(self, most: int) -> str:
-        """Return what is left, up to `most` characters."""
+        """Return the remaining text, up to `most` characters."""
         while self.held < most and self._more(CHUNK):
             pass
         return self._text[self._at : self._at + most]

@@ -1,8 +1,8 @@
-"""`source.mapping`: a shape of one's own, read by declaration instead of code.
+"""`source.mapping`: a declaration of how to read a shape that curate does not know.
 
-A mapping says where the items of a conversation are, which messages each item gives and in what order, and
-where the other fields of a dialogue stand. Selectors are those of `selectors`. What a mapping leaves out is counted;
-what no selector names is kept in the metadata: fields of the row, and `per_item` those of the items.
+A mapping gives selectors (see `selectors`) for the items of a conversation, for the messages of each item in order, and
+for the other fields of a dialogue. Items that it leaves out are counted. Fields that no selector names are kept in the
+metadata: those of the row under their own names, those of the items under `per_item`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Mapping(Config):
             UnreadableError: `missing_field`, `bad_type`, `unknown_role`, `empty`, `empty_user`, `no_assistant`.
         """
         left_out: Counter[str] = Counter()
-        items = self._kept(self._items(row), left_out) if self.each is not None else []
+        items = self._filtered(self._items(row), left_out) if self.each is not None else []
         messages, references = self._messages(items, left_out)
         system = text_of(self._at(row, self.system), "the system text")
         if system:
@@ -173,7 +173,7 @@ class Mapping(Config):
     # ---- items ----------------------------------------------------------------------------------
 
     def _items(self, row: Row) -> list[Any]:
-        """The items of the conversation, before any is left out."""
+        """Return all items of the conversation, before `where` is applied."""
         if isinstance(self.each, dict):
             return self._zipped(row, self.each)
         each = self.each or ""
@@ -187,7 +187,7 @@ class Mapping(Config):
         return items
 
     def _pieces(self, texts: list[Any]) -> list[Any]:
-        """The pieces of a transcript, or of a list of texts, each with its speaker's mark."""
+        """Return the pieces of a transcript, or of a list of texts, each with its speaker's mark."""
         pieces: list[Any] = []
         for value in texts:
             text = text_of(value, f"'{self.each}'")
@@ -203,29 +203,29 @@ class Mapping(Config):
                 raise UnreadableError("missing_field", f"mapping.each '{each[name]}' is no list")
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
-            counted = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            length_list = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise UnreadableError(
-                "bad_type", f"the lists of mapping.each differ in length: {counted}"
+                "bad_type", f"the lists of mapping.each differ in length: {length_list}"
             )
         return [
             dict(zip(columns, entry, strict=True)) for entry in zip(*columns.values(), strict=True)
         ]
 
-    def _kept(self, items: list[Any], left_out: Counter[str]) -> list[Any]:
-        """The items that meet `where` and whose speaker is not skipped."""
-        kept = []
+    def _filtered(self, items: list[Any], left_out: Counter[str]) -> list[Any]:
+        """Return the items that meet `where`, and count the others in `left_out`."""
+        matching = []
         for item in items:
             failing = first_failing(self.where, item, self.parse) if self.where else None
             if failing is not None:
                 left_out[f"items by where.{failing}"] += 1
             else:
-                kept.append(item)
-        return kept
+                matching.append(item)
+        return matching
 
     def _messages(
         self, items: list[Any], left_out: Counter[str]
     ) -> tuple[list[Message], list[tuple[str, ...]]]:
-        """The messages that items give, and the references of those that give an assistant's."""
+        """Return the messages of the items, and the references of the items that give an assistant message."""
         marks = self.split if isinstance(self.split, dict) else {}
         speakers = Speakers({**self.roles, **marks}, self.in_order)
         messages: list[Message] = []
@@ -243,7 +243,7 @@ class Mapping(Config):
         return messages, references
 
     def _usual(self, item: Any, speakers: Speakers, left_out: Counter[str]) -> list[Message]:
-        """The messages of an item that is one as vendors write it."""
+        """Return the messages of an item that is itself a message in one of the usual formats."""
         if isinstance(item, dict):
             key = next((key for key in ROLE_KEYS if item.get(key) is not None), None)
             own = speakers.named(item[key]) if key else None
@@ -266,10 +266,10 @@ class Mapping(Config):
         if not isinstance(item, dict) and not is_text and first_key(mapping.text) is not None:
             raise UnreadableError("bad_type", f"an item of the conversation is {type_name(item)}")
         if mapping.role_from is not None:
-            said = select(item, mapping.role_from, self.parse)
-            role = speakers.role(said)
+            speaker = select(item, mapping.role_from, self.parse)
+            role = speakers.role(speaker)
             if role == "skip":
-                left_out[f"items of {speaker_name(said)}"] += 1
+                left_out[f"items of {speaker_name(speaker)}"] += 1
                 return []
         elif mapping.role_in_turn:
             role = mapping.role_in_turn[place % len(mapping.role_in_turn)]
@@ -285,7 +285,7 @@ class Mapping(Config):
         if mapping.strip_prefix and text.startswith(mapping.strip_prefix.rstrip()):
             text = text[len(mapping.strip_prefix.rstrip()) :].lstrip()
         thoughts = text_of(self._at(item, mapping.reasoning), "reasoning") or None
-        return [*messages, *_said(role, text, thoughts)]
+        return [*messages, *_message(role, text, thoughts)]
 
     def _read_calls(self, mapping: CallMapping, item: Any, position: int) -> list[Message]:
         raw = select(item, mapping.each, self.parse)
@@ -297,8 +297,8 @@ class Mapping(Config):
             given_id = scalar_id(self._at(call, mapping.id))
             call_id = given_id or f"call_{position + len(messages) + 1}"
             arguments = read_arguments(self._at(call, mapping.arguments))
-            made = ToolCall(name=name, arguments=arguments, id=call_id)
-            messages.append(Message(role="assistant", tool_calls=(made,)))
+            tool_call = ToolCall(name=name, arguments=arguments, id=call_id)
+            messages.append(Message(role="assistant", tool_calls=(tool_call,)))
             error = self._at(call, mapping.error)
             result = {"error": error} if error is not None else self._at(call, mapping.result)
             if mapping.result or error is not None:
@@ -328,13 +328,13 @@ class Mapping(Config):
         drafts, faults = [], []
         for name, selector in zip(names, answers.of, strict=True):
             try:
-                said = self._side(row, selector)
-                side = checked((*messages, *said))
+                answer = self._side(row, selector)
+                side = checked((*messages, *answer))
             except UnreadableError as fault:
                 faults.append(PartFault(name, fault.reason, fault.detail))
                 continue
-            preferred = {"preference": name} if name in ("chosen", "rejected") else {}
-            labels = {**fields["labels"], **preferred}
+            preference = {"preference": name} if name in ("chosen", "rejected") else {}
+            labels = {**fields["labels"], **preference}
             drafts.append(Draft(side, {**fields, "labels": labels}, part=name))
         if not drafts:
             raise UnreadableError(faults[0].reason, f"{faults[0].part}: {faults[0].detail}")
@@ -344,15 +344,17 @@ class Mapping(Config):
         )
 
     def _side(self, row: Row, selector: Selector) -> list[Message]:
-        said = select(row, selector, self.parse)
-        if isinstance(said, list):
+        answer = select(row, selector, self.parse)
+        if isinstance(answer, list):
             speakers = Speakers(self.roles, self.in_order)
-            return [message for item in said for message in self._usual(item, speakers, Counter())]
-        if said is None:
+            return [
+                message for item in answer for message in self._usual(item, speakers, Counter())
+            ]
+        if answer is None:
             raise UnreadableError("missing_field", f"no '{selector}'")
-        return _said("assistant", text_of(said, selector), None)
+        return _message("assistant", text_of(answer, selector), None)
 
-    # ---- what stands beside the messages --------------------------------------------------------
+    # ---- fields beside the messages -------------------------------------------------------------
 
     def _fields(self, row: Row, items: list[Any]) -> dict[str, Any]:
         reward = self._at(row, self.reward)
@@ -361,7 +363,7 @@ class Mapping(Config):
             raise UnreadableError(
                 "bad_type", f"mapping.tools '{self.tools}' points at no tool schemas"
             )
-        named = {
+        values = {
             "role_definition": self._text(row, self.role_definition) or self.role_definition_text,
             "scenario": self._text(row, self.scenario) or self.scenario_text,
             "emphasis": self._text(row, self.emphasis),
@@ -371,32 +373,38 @@ class Mapping(Config):
         labels = {name: self._at(row, selector) for name, selector in self.labels.items()}
         for name, selector in self.turn_labels.items():
             labels[name] = [self._at(item, selector) for item in items]
-        expected = read_calls(self._at(row, self.expected_tools), "mapping.expected_tools")
+        expected_calls = read_calls(self._at(row, self.expected_tools), "mapping.expected_tools")
         return {
-            **{name: value for name, value in named.items() if value is not None},
+            **{name: value for name, value in values.items() if value is not None},
             "tools": tools,
             "evidence": self._texts(row, self.evidence),
             "expected_outcomes": self._texts(row, self.expected_outcomes),
-            "expected_tools": tuple(expected),
+            "expected_tools": tuple(expected_calls),
             "labels": labels,
             "metadata": self._metadata(row, items),
         }
 
     def _metadata(self, row: Row, items: list[Any]) -> dict[str, Any]:
-        """Collect what no selector names, and what `metadata` and `constants` say."""
+        """Return the fields that no selector names, with those of `metadata` and `constants`."""
         each = self.each.values() if isinstance(self.each, dict) else (self.each,)
         sides = self.answers.of if self.answers else ()
         fields = (getattr(self, name) for name in _ROW_SELECTORS)
-        mapped = (*self.labels.values(), *self.metadata.values())
-        used = {first_key(selector) for selector in (*each, *sides, *fields, *mapped) if selector}
-        rest = {key: value for key, value in row.items() if key not in used and value is not None}
+        label_selectors = (*self.labels.values(), *self.metadata.values())
+        used = {
+            first_key(selector)
+            for selector in (*each, *sides, *fields, *label_selectors)
+            if selector
+        }
+        other_fields = {
+            key: value for key, value in row.items() if key not in used and value is not None
+        }
         per_item = self._per_item(items)
         chosen = {name: self._at(row, selector) for name, selector in self.metadata.items()}
-        more = {"per_item": per_item} if per_item else {}
-        return {**rest, **more, **chosen, **self.constants}
+        per_item_field = {"per_item": per_item} if per_item else {}
+        return {**other_fields, **per_item_field, **chosen, **self.constants}
 
     def _per_item(self, items: list[Any]) -> dict[str, list[Any]]:
-        """Fields of the items that nothing reads, as lists aligned with the items that are kept."""
+        """Return the fields of the items that no selector reads, as lists aligned with the items."""
         if self.split:
             return {}
         selectors = [self.reference, *self.turn_labels.values()]
@@ -421,13 +429,13 @@ class Mapping(Config):
         return text_of(self._at(value, selector), selector or "") or None
 
     def _texts(self, value: Any, selector: str | None) -> tuple[str, ...]:
-        found = self._at(value, selector)
-        if found is None:
+        value_at = self._at(value, selector)
+        if value_at is None:
             return ()
-        texts = as_texts(found)
+        texts = as_texts(value_at)
         if texts is None:
             raise UnreadableError(
-                "bad_type", f"'{selector}' is {type_name(found)}, text was expected"
+                "bad_type", f"'{selector}' is {type_name(value_at)}, text was expected"
             )
         return texts
 
@@ -448,16 +456,16 @@ _ROW_SELECTORS = (
 
 
 def _piece(mark: str, text: str, speakers: Speakers, left_out: Counter[str]) -> list[Message]:
-    """The message of a transcript's piece."""
+    """Return the message of a transcript's piece; none for a skipped speaker."""
     role = speakers.role(mark)
     if role == "skip":
         left_out[f"items of {mark}"] += bool(text)
         return []
-    return _said(role, text, None)
+    return _message(role, text, None)
 
 
-def _said(role: Role, text: str, thoughts: str | None) -> list[Message]:
-    """One message; an assistant's thinking is parsed off its text."""
+def _message(role: Role, text: str, thoughts: str | None) -> list[Message]:
+    """Return one message; an assistant's thinking is split from its text."""
     if role == "assistant":
         text, more = split_thinking(text)
         thoughts = "\n\n".join(part for part in (thoughts, more) if part)

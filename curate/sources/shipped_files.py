@@ -1,4 +1,4 @@
-"""Where the recipes and the sample data lie that come with curate: in the installed package, or in `recipes/` of a checkout."""
+"""Paths of the recipes and sample data that come with curate, in the installed package or in `recipes/` of a checkout."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from curate.errors import UsageError
 
 _PACKAGE = Path(__file__).parents[1]
 SAMPLE_CHATS = ("support.jsonl", "dialogues.jsonl")
-"""Files of dialogues; half of these have a known flaw, named in their metadata as `flaw`."""
+"""Files of sample dialogues; half of the dialogues have a known flaw, named as `flaw` in their metadata."""
 
 
 def recipes_folder() -> Path:
-    """Return the folder of the recipes that come with curate; the sample data lies in `sample`, hub recipes in `hub`.
+    """Return the folder of the recipes that come with curate, with the sample data in `sample` and hub recipes in `hub`.
 
     Raises:
-        UsageError: neither the package nor its checkout holds it.
+        UsageError: neither the package nor its checkout has the folder.
     """
     for folder in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes"):
         if (folder / "sample").is_dir():
@@ -39,7 +39,7 @@ def sample_chats() -> tuple[Path, ...]:
 
 
 def sample_rewordings() -> tuple[dict[str, str], dict[str, str]]:
-    """Return replies of the sample with the same in other words, and scenarios with the same in another language.
+    """Return the sample's replies with their rewordings, and its scenarios with their translations.
 
     Raises:
         UsageError: as `recipes_folder`.
