@@ -1,7 +1,7 @@
-"""One raw message of any vendor into `Message`: roles, content parts, tool calls, reasoning.
+"""Raw messages of any vendor to `Message`: roles, content parts, tool calls, reasoning.
 
-All shapes end here, so that a tool call means the same wherever it came from. A message may become
-several (an Anthropic user message holds tool results), never none.
+All shapes use this module, so that a tool call means the same everywhere. One raw message may become several (an
+Anthropic user message contains tool results), never none.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ READ_KEYS = frozenset(
 
 @dataclass(slots=True)
 class _Parts:
-    """What the parts of one message's content add up to."""
+    """The content parts of one message, by kind."""
 
     texts: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -78,8 +78,8 @@ def read_messages(raw: Any) -> tuple[tuple[Message, ...], dict[str, Any]]:
     """Normalise a list of raw messages.
 
     Returns:
-        The messages, and metadata: fields of messages that are not read are kept as lists aligned with
-        the messages, `loss_weight` at the top and the others under `per_message`.
+        The messages, and metadata: unknown fields of messages as lists aligned with the messages, `loss_weight` at the
+        top level and the others under `per_message`.
 
     Raises:
         UnreadableError: `bad_type`, `unknown_role`, `unknown_part`, `media`, `missing_field`, `empty`.
@@ -92,8 +92,8 @@ def read_messages(raw: Any) -> tuple[tuple[Message, ...], dict[str, Any]]:
     for item in raw:
         if not isinstance(item, dict):
             raise UnreadableError("bad_type", f"message {len(messages)} is {type_name(item)}")
-        found = read_message(item)
-        messages.extend(found)
+        item_messages = read_message(item)
+        messages.extend(item_messages)
         last = len(messages) - 1
         extras.extend(
             (last, key, value)
@@ -115,7 +115,7 @@ def _aligned(extras: list[tuple[int, str, Any]], length: int) -> dict[str, Any]:
 
 
 def read_message(raw: dict[str, Any]) -> list[Message]:
-    """Normalise one raw message: one `Message`, or several where it holds tool results.
+    """Normalise one raw message: one `Message`, or several where it contains tool results.
 
     Null content is the empty string. `developer` is `system`. Text parts are joined by line breaks.
     Reasoning parts, keys and `<think>` blocks (of assistant messages) go to `Message.reasoning`.
@@ -123,10 +123,10 @@ def read_message(raw: dict[str, Any]) -> list[Message]:
     Raises:
         UnreadableError: see `read_messages`.
     """
-    said_role = first_value(raw, ROLE_KEYS)
-    role = read_role(said_role)
+    role_name = first_value(raw, ROLE_KEYS)
+    role = read_role(role_name)
     content = first_value(raw, CONTENT_KEYS)
-    if isinstance(said_role, str) and said_role.strip().lower() in CALL_ROLES:
+    if isinstance(role_name, str) and role_name.strip().lower() in CALL_ROLES:
         return [Message(role="assistant", tool_calls=tuple(read_calls(content, "the call")))]
     parts = _read_content(content)
     calls = [*parts.calls, *read_calls(raw.get("tool_calls"), "tool_calls")]
@@ -153,17 +153,17 @@ def read_message(raw: dict[str, Any]) -> list[Message]:
     return [*parts.results, message]
 
 
-def read_role(said: Any) -> Role:
-    """The role behind any vendor's name for it.
+def read_role(role_name: Any) -> Role:
+    """Return the role for any vendor's name of it.
 
     Raises:
         UnreadableError: `missing_field` or `unknown_role`.
     """
-    if said is None:
+    if role_name is None:
         raise UnreadableError("missing_field", "a message has no role")
-    role = ROLES.get(said.strip().lower()) if isinstance(said, str) else None
+    role = ROLES.get(role_name.strip().lower()) if isinstance(role_name, str) else None
     if role is None:
-        raise UnreadableError("unknown_role", f"'{said}' (known: {', '.join(ROLES)})")
+        raise UnreadableError("unknown_role", f"'{role_name}' (known: {', '.join(ROLES)})")
     return role
 
 
@@ -218,7 +218,7 @@ def _read_result(part: dict[str, Any]) -> Message:
 
 
 def read_calls(raw: Any, where: str) -> list[ToolCall]:
-    """Normalise tool calls: OpenAI's, Anthropic's, flat objects, or JSON text of these, one or a list.
+    """Normalise tool calls: one or a list, in OpenAI's or Anthropic's format, as flat objects, or as JSON text of these.
 
     Raises:
         UnreadableError: `bad_type` or `missing_field`.
@@ -248,7 +248,7 @@ def read_calls(raw: Any, where: str) -> list[ToolCall]:
 
 
 def read_arguments(raw: Any) -> dict[str, Any] | str:
-    """Arguments as the object they are, or as the raw text where they are none."""
+    """Return the arguments of a call as an object, or as raw text where they are not one."""
     if raw is None:
         return {}
     if isinstance(raw, dict):
@@ -256,25 +256,25 @@ def read_arguments(raw: Any) -> dict[str, Any] | str:
     if not isinstance(raw, str):
         return orjson.dumps(raw).decode()
     try:
-        parsed = orjson.loads(raw)
+        arguments = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return raw
-    return parsed if isinstance(parsed, dict) else raw
+    return arguments if isinstance(arguments, dict) else raw
 
 
 def read_tools(raw: Any) -> tuple[dict[str, Any], ...] | None:
-    """Tool schemas: a list, an object, or JSON text of either. None where they cannot be read."""
+    """Return tool schemas from a list, an object, or JSON text of either; None where they cannot be read."""
     tools = decoded(raw)
     if isinstance(tools, dict):
         tools = [tools]
     if not isinstance(tools, list):
         return () if tools is None or tools == "" else None
-    found = [decoded(tool) for tool in tools]
-    return tuple(found) if all(isinstance(tool, dict) for tool in found) else None
+    schemas = [decoded(tool) for tool in tools]
+    return tuple(schemas) if all(isinstance(tool, dict) for tool in schemas) else None
 
 
 def decoded(value: Any) -> Any:
-    """JSON text of a list or an object as what it is; anything else as it came."""
+    """Decode JSON text of a list or an object; return any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
             return orjson.loads(value)
@@ -284,9 +284,9 @@ def decoded(value: Any) -> Any:
 
 
 def looks_like_messages(value: Any, roles: Sequence[str], contents: Sequence[str]) -> bool:
-    """True for a non-empty list of objects that have one of `roles` and one of `contents`.
+    """Return whether a value is a non-empty list of objects with one of the keys `roles` and one of `contents`.
 
-    Only the first three items are looked at: this decides on a shape, it does not validate.
+    Only the first three items are checked: this detects a shape, it does not validate.
     """
     value = decoded(value)
     if not isinstance(value, list) or not value:
@@ -307,14 +307,14 @@ RoleOrSkip = Literal["system", "user", "assistant", "tool", "skip"]
 
 
 def speaker_name(value: Any) -> str | None:
-    """A speaker as text: a name, a number, `true` or `false`; None for anything else."""
+    """Return a speaker as text: a name, a number, `true` or `false`; None for anything else."""
     if isinstance(value, bool):
         return str(value).lower()
     return scalar_id(value)
 
 
 def _by_name(value: object) -> object:
-    """Speakers' names as text, which YAML may have read as numbers or as true and false."""
+    """Convert speakers' names to text, because YAML may have read them as numbers or as true and false."""
     if not isinstance(value, dict):
         return value
     return {
@@ -331,17 +331,21 @@ class Speakers:
     """The speakers of one dialogue.
 
     Attributes:
-        roles: roles of speakers by name; `skip` leaves one out.
-        in_order: roles of the others, in the order in which they first speak.
+        roles: roles of speakers by name; `skip` leaves a speaker out.
+        in_order: roles of other speakers, in the order in which they first speak.
     """
 
     roles: Mapping[str, RoleOrSkip]
     in_order: tuple[Role, ...] = ()
     _met: dict[str, Role] = field(default_factory=dict)
 
-    def named(self, said: Any) -> RoleOrSkip | None:
-        """The role by name or by order; None where neither is given."""
-        name = speaker_name(said)
+    def named(self, speaker: Any) -> RoleOrSkip | None:
+        """Return the role by name, else by order; None where neither gives one.
+
+        Raises:
+            UnreadableError: `unknown_role` for more speakers than `in_order` has roles.
+        """
+        name = speaker_name(speaker)
         own = self.roles.get(name) if name is not None else None
         if own is not None or name is None or not self.in_order:
             return own
@@ -352,10 +356,10 @@ class Speakers:
             self._met[name] = self.in_order[len(self._met)]
         return self._met[name]
 
-    def role(self, said: Any) -> RoleOrSkip:
-        """The role, by any vendor's name for it where it is not given.
+    def role(self, speaker: Any) -> RoleOrSkip:
+        """Return the role: by name or order, else by the usual names.
 
         Raises:
             UnreadableError: `missing_field` or `unknown_role`.
         """
-        return self.named(said) or read_role(said)
+        return self.named(speaker) or read_role(speaker)

@@ -1,4 +1,4 @@
-"""Which of the speakers that data names is the user, which the assistant, and who is left out."""
+"""Guesses of speakers' roles from their names and how often they speak: user, assistant, or left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from curate.sources.messages import ROLES
 
 MOST_NAMES = 12
-"""More speakers than these over all dialogues are people's names, which say no role."""
+"""Most distinct speakers over all dialogues for their names to be roles; more are names of people."""
 USERS = frozenset(
     [
         "user",
@@ -74,7 +74,11 @@ Raw = dict[str, Any]
 
 
 def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Raw, list[str]]:
-    """Roles of the speakers, as a mapping has them, and what is doubtful about them."""
+    """Return the roles of the speakers, in the form of a mapping's settings, and the doubts about them.
+
+    Args:
+        dialogues: the speakers of each dialogue in order.
+    """
     spoken = Counter(name for names in dialogues for name in names if name is not None)
     if len(spoken) > MOST_NAMES:
         return {"in_order": ["user", "assistant"]}, ["who speaks first is taken for the user"]
@@ -89,32 +93,36 @@ def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Raw, list[st
     unknown = [name for name in spoken if name not in roles]
     if unknown:
         _guess(roles, unknown, dialogues, spoken, doubts)
-    named = {name: role for name, role in roles.items() if ROLES.get(name.strip().lower()) != role}
-    if named and not doubts:
+    unusual = {
+        name: role for name, role in roles.items() if ROLES.get(name.strip().lower()) != role
+    }
+    if unusual and not doubts:
         doubts.append("roles are guessed from the speakers' names")
-    return {"roles": named} if named else {}, doubts
+    return {"roles": unusual} if unusual else {}, doubts
 
 
 def _known_role(name: str) -> str | None:
-    folded = name.strip().lower()
-    if folded in ROLES:
-        return ROLES[folded]
-    return "user" if folded in USERS else "assistant" if folded in ASSISTANTS else None
+    lower_name = name.strip().lower()
+    if lower_name in ROLES:
+        return ROLES[lower_name]
+    return "user" if lower_name in USERS else "assistant" if lower_name in ASSISTANTS else None
 
 
-def _by_words(names: set[str], given: set[str]) -> dict[str, str]:
-    """Roles by a word in a name, such as `0_Wizard`, where the words tell both parties apart."""
-    found = {
+def _by_words(names: set[str], known_roles: set[str]) -> dict[str, str]:
+    """Return roles by a word in the name, such as `0_Wizard`; empty unless user and assistant are then both known."""
+    roles_by_name = {
         name: role
         for name in names
         for word in re.split(r"[\W\d_]+", name)
         if word and (role := _known_role(word)) is not None
     }
-    return found if {"user", "assistant"} <= given | set(found.values()) else {}
+    return (
+        roles_by_name if {"user", "assistant"} <= known_roles | set(roles_by_name.values()) else {}
+    )
 
 
 def _second_party(roles: dict[str, str], spoken: Counter[str], doubts: list[str]) -> None:
-    """Who is called a system and speaks as often as the user is the assistant."""
+    """Make a system speaker with a quarter or more of all messages the assistant, if there is no assistant."""
     total = spoken.total()
     if "assistant" in roles.values():
         return
@@ -132,18 +140,18 @@ def _guess(
     spoken: Counter[str],
     doubts: list[str],
 ) -> None:
-    """Give the party that is missing to who speaks most, or first, and leave the others out."""
+    """Assign the missing roles to the unknown speakers who speak most, or first, and leave the others out."""
     missing = [role for role in ("user", "assistant") if role not in roles.values()]
     first = Counter(name for names in dialogues for name in names[:1] if name in unknown)
-    ranked = sorted(unknown, key=lambda name: (-spoken[name], -first[name]))[: len(missing)]
+    candidates = sorted(unknown, key=lambda name: (-spoken[name], -first[name]))[: len(missing)]
     if len(missing) == 2:
-        ranked.sort(key=lambda name: -first[name])
+        candidates.sort(key=lambda name: -first[name])
         doubts.append("who speaks first is taken for the user")
-    for name, role in zip(ranked, missing, strict=False):
+    for name, role in zip(candidates, missing, strict=False):
         roles.update({name: role})
-    left = [name for name in unknown if name not in roles]
-    roles.update(dict.fromkeys(left, "skip"))
-    if left:
-        doubts.append(f"left out, since their names say no role: {', '.join(left)}")
-    if ranked and len(missing) == 1:
-        doubts.append(f"'{ranked[0]}' is taken for the {missing[0]}")
+    others = [name for name in unknown if name not in roles]
+    roles.update(dict.fromkeys(others, "skip"))
+    if others:
+        doubts.append(f"left out, since their names say no role: {', '.join(others)}")
+    if candidates and len(missing) == 1:
+        doubts.append(f"'{candidates[0]}' is taken for the {missing[0]}")

@@ -1,7 +1,7 @@
-"""Readers of rows that hold two alternatives, and of hh's transcripts in one string.
+"""Readers of rows with two alternatives, and of hh's transcripts in one string.
 
-A row gives two dialogues, `chosen` and `rejected`, that share a group. If one side cannot be read the
-other is still a dialogue, and the side is counted as a part that could not be read.
+A row gives two dialogues, `chosen` and `rejected`, that share a group. If one side cannot be read, the other is still a
+dialogue, and the unreadable side is counted as a part.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Side = tuple[list[Any], dict[str, Any]]
 
 
 def read_preference(row: Row) -> UnitResult:
-    """`prompt`/`chosen`/`rejected` in any of their forms; see `_sides`.
+    """Read `prompt`, `chosen` and `rejected` in any of their forms; see `_sides`.
 
     Raises:
         UnreadableError: neither side can be read; the reason is the chosen side's.
@@ -58,9 +58,9 @@ def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -
     for name, read in sides.items():
         try:
             raw, extra = read()
-            made = draft(row, raw, used, extra)
-            made.fields["labels"] = {**made.fields.get("labels", {}), "preference": name}
-            drafts.append(replace(made, part=name))
+            side = draft(row, raw, used, extra)
+            side.fields["labels"] = {**side.fields.get("labels", {}), "preference": name}
+            drafts.append(replace(side, part=name))
         except UnreadableError as fault:
             faults.append(PartFault(name, fault.reason, fault.detail))
     if not drafts:
@@ -69,7 +69,7 @@ def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -
 
 
 def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
-    """Return how to read each side, and the keys that hold them.
+    """Return a reader of each side, and the keys that they read.
 
     Known forms: `chosen_messages`/`rejected_messages`; OpenAI's `input` with `preferred_output` and
     `non_preferred_output`; ms-swift's `messages` with `rejected_response` or `rejected_messages`;
@@ -80,8 +80,8 @@ def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
         whole = {side: _later(_whole, row[name]) for side, name in zip(SIDES, names, strict=True)}
         return whole, set(names)
     if "preferred_output" in row and "non_preferred_output" in row:
-        given = row.get("input")
-        context = given.get("messages") if isinstance(given, dict) else None
+        prompt = row.get("input")
+        context = prompt.get("messages") if isinstance(prompt, dict) else None
         names = ("preferred_output", "non_preferred_output")
         after = {
             side: _later(_after, context, row[name])
@@ -96,8 +96,8 @@ def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
     context = row[key] if key else None
     used = {"chosen", "rejected", *([key] if key else [])}
     if key == "instruction" and isinstance(context, str):
-        more = text_of(row.get("input"), "input")
-        context, used = f"{context}\n{more}" if more else context, used | {"input"}
+        input_text = text_of(row.get("input"), "input")
+        context, used = f"{context}\n{input_text}" if input_text else context, used | {"input"}
     return {side: _later(_after, context, row[side]) for side in SIDES}, used
 
 
@@ -128,10 +128,10 @@ def _whole(side: Any) -> Side:
 
 
 def _after(context: Any, side: Any) -> Side:
-    """A side after its prompt; the side alone where it already is the whole conversation.
+    """Return a side after its prompt; the side alone where it already is the whole conversation.
 
-    A side with a user message in it is the whole conversation if it opens with the prompt, or if the
-    prompt is one text (which then only repeats what was asked, and is metadata where it does not).
+    A side with a user message is the whole conversation if it begins with the prompt, or if the prompt is one text. Such
+    a text usually repeats a user message; where it does not, it becomes metadata.
     """
     answer = as_raw(side, "assistant", "the side")
     prompt = as_raw(context, "user", "the prompt") if context else []
@@ -150,14 +150,14 @@ def _after(context: Any, side: Any) -> Side:
 def _is_users(message: Any) -> bool:
     if not isinstance(message, dict):
         return False
-    said = next((message[key] for key in ROLE_KEYS if key in message), None)
-    return isinstance(said, str) and ROLES.get(said.strip().lower()) == "user"
+    role_name = next((message[key] for key in ROLE_KEYS if key in message), None)
+    return isinstance(role_name, str) and ROLES.get(role_name.strip().lower()) == "user"
 
 
 def read_hh(row: Row) -> UnitResult:
-    """Transcripts in one string, alone or as `chosen` and `rejected`, with or without their own prompt.
+    """Read transcripts in one string, alone or as `chosen` and `rejected`, with or without their own prompt.
 
-    White space around a message belongs to the transcript's layout and is taken off.
+    White space around a message belongs to the transcript's layout and is removed.
     """
     if "chosen" in row and "rejected" in row:
         prompt = text_of(row.get("prompt"), "prompt") if row.get("prompt") is not None else ""
@@ -183,12 +183,12 @@ def _read_transcript(prompt: str, side: Any) -> Side:
 
 
 def is_transcript(value: Any) -> bool:
-    """True for a text that opens with a speaker of hh's transcripts and has an assistant in it."""
+    """Return whether a value is a text that begins with a speaker of hh's transcripts and has an assistant in it."""
     return isinstance(value, str) and MARKER.match(value) is not None and "Assistant:" in value
 
 
 def split_transcript(text: str) -> list[Any]:
-    """Split "\\n\\nHuman: …\\n\\nAssistant: …", which opens with a speaker (`is_transcript`), into raw messages."""
+    """Split a transcript (see `is_transcript`), "\\n\\nHuman: …\\n\\nAssistant: …", into raw messages."""
     _, *pieces = MARKER.split(text)
     speakers, bodies = pieces[::2], pieces[1::2]
     return [

@@ -1,7 +1,7 @@
-"""A mapping for rows of no known shape: read where it is certain, proposed where it is not.
+"""Mappings for rows of no known shape: used where they are certain, otherwise proposed to the user.
 
-It is certain where every speaker is called by a name that says a role, nothing was guessed or left out, and nearly all
-rows can be read; everything else is the user's to say.
+A mapping is certain where every speaker's name tells the role, nothing was guessed or left out, and nearly all rows can
+be read.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _FIRST = 3
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A mapping, tried on a sample.
+    """A mapping and the result of trying it on a sample.
 
     Attributes:
-        mapping: that would read the rows.
-        settings: the same as a recipe has it.
-        found: what was seen, in words.
-        doubts: what the user has to look at.
-        rows: of the sample, laid out as the mapping says.
-        rows_read: of these, rows that it reads.
-        unread: the others, by the reason why not.
-        example: the first dialogue it reads.
+        mapping: the mapping.
+        settings: the mapping's settings in a recipe.
+        found: description of the structure found.
+        doubts: points that the user has to check.
+        rows: number of rows of the sample, laid out by the mapping.
+        rows_read: number of these rows that the mapping reads.
+        unread: number of the other rows by reason.
+        example: messages of the first dialogue read.
     """
 
     mapping: Mapping
@@ -56,7 +56,7 @@ class Proposal:
 
     @property
     def yaml(self) -> str:
-        """The mapping as a recipe's `source` holds it."""
+        """Return the mapping as YAML for a recipe's `source.mapping`."""
         return mapping_yaml(self.settings)
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Proposal:
 
 
 class UnknownShapeError(UsageError):
-    """A source has no known shape; `proposal` is the mapping that would read it, if one was found."""
+    """A source has no known shape; `proposal` is a mapping that would read it, if one was found."""
 
     def __init__(self, problem: str, got: str, proposal: Proposal | None) -> None:
         self.proposal = proposal
@@ -86,96 +86,106 @@ class UnknownShapeError(UsageError):
         super().__init__(problem, got=got, expected=f"one of: {', '.join(NAMES)}", fix=fix)
 
 
-def refuse_shape(found: Abstention, label: str, proposal: Proposal | None = None) -> UsageError:
-    """The error for a source whose shape cannot be named."""
-    if found.ambiguous:
+def refuse_shape(
+    abstention: Abstention, label: str, proposal: Proposal | None = None
+) -> UsageError:
+    """Return the error for a source whose shape cannot be decided."""
+    if abstention.ambiguous:
         return UsageError(
             f"the shape of {label} is ambiguous",
-            got=found.reason,
+            got=abstention.reason,
             expected="one shape that most rows fit",
-            fix=f"set source.shape to one of: {', '.join(found.shares)}",
+            fix=f"set source.shape to one of: {', '.join(abstention.shares)}",
         )
-    if not found.parsed:
+    if not abstention.parsed:
         return UsageError(
             f"the shape of {label} is not known",
-            got=found.reason,
+            got=abstention.reason,
             expected="rows that can be read, in UTF-8 where nothing else is said",
             fix="fix the file, or name its encoding as source.encoding",
         )
-    return UnknownShapeError(f"the shape of {label} is not known", found.reason, proposal)
+    return UnknownShapeError(f"the shape of {label} is not known", abstention.reason, proposal)
 
 
 def detect_structure(values: Sequence[Any], sampled: int) -> Detection | None:
-    """The mapping of a file's rows, where it is certain.
+    """Return the mapping of a file's rows as a detection; None where none is certain.
 
     Args:
         values: the rows that could be parsed.
+        sampled: number of sampled rows, with those that could not.
     """
-    tried = list(_tried([list(values)]))
-    # Two ways that read the same are one: a list of speakers beside a list of texts is found from either.
+    proposals = list(_proposals([list(values)]))
+    # several that read the same count as one: a list of speakers beside a list of texts is found from either
     certain = [
-        one
-        for one in tried
-        if not one.doubts and one.rows_read >= CERTAIN * one.rows and not one.mapping.rows
+        proposal
+        for proposal in proposals
+        if not proposal.doubts
+        and proposal.rows_read >= CERTAIN * proposal.rows
+        and not proposal.mapping.rows
     ]
     if not certain or any(other.example != certain[0].example for other in certain):
         return None
-    if any(one.mapping.rows and one.rows_read > certain[0].rows_read for one in tried):
+    if any(
+        proposal.mapping.rows and proposal.rows_read > certain[0].rows_read
+        for proposal in proposals
+    ):
         return None  # the file may be one object of many dialogues
-    only = certain[0]
-    reason = f"{only.found}; {only.rows_read} of {only.rows} sampled rows can be read so"
+    best = certain[0]
+    reason = f"{best.found}; {best.rows_read} of {best.rows} sampled rows can be read so"
     return Detection(
-        "mapping", only.rows_read / only.rows, sampled, reason=reason, mapping=only.mapping
+        "mapping", best.rows_read / best.rows, sampled, reason=reason, mapping=best.mapping
     )
 
 
 def propose(files: Sequence[Sequence[Any]]) -> Proposal | None:
-    """The mapping that reads most of the rows of files, if one reads half of them."""
-    tried = [one for one in _tried(files) if one.rows_read >= LEAST * one.rows]
-    return max(tried, key=_worth, default=None)
+    """Return the mapping that reads most rows of the files; None where none reads half of them."""
+    proposals = [
+        proposal for proposal in _proposals(files) if proposal.rows_read >= LEAST * proposal.rows
+    ]
+    return max(proposals, key=_worth, default=None)
 
 
-def _worth(tried: Proposal) -> tuple[float, int, int]:
-    share = round(tried.rows_read / tried.rows, 1)
-    guesses = sum("in turn" in doubt or "guessed" in doubt for doubt in tried.doubts)
-    return share - 0.2 * guesses, -len(tried.doubts), tried.rows_read
+def _worth(proposal: Proposal) -> tuple[float, int, int]:
+    share = round(proposal.rows_read / proposal.rows, 1)
+    guesses = sum("in turn" in doubt or "guessed" in doubt for doubt in proposal.doubts)
+    return share - 0.2 * guesses, -len(proposal.doubts), proposal.rows_read
 
 
-def _tried(files: Sequence[Sequence[Any]]) -> Iterator[Proposal]:
-    """Every candidate, tried on the rows as they came and laid out otherwise.
+def _proposals(files: Sequence[Sequence[Any]]) -> Iterator[Proposal]:
+    """Try every candidate on the rows unchanged and in other layouts.
 
-    A file that is one row may be one object of many, and a file of objects one dialogue; rows of several dialogues
-    each are looked for where nothing else reads half of the rows.
+    A file of one row may be one object with many dialogues, and a file of objects may be one dialogue. Rows with several
+    dialogues each are tried only where nothing else reads half of the rows.
     """
-    found = False
+    reads_half = False
     singles = [values[0] for values in files if len(values) == 1]
     selectors = dict.fromkeys(selector for value in singles for selector in row_selectors(value))
     if all(len(values) > 1 and all(isinstance(one, dict) for one in values) for values in files):
         selectors["."] = None
     plain = [as_mapped_row(value) for values in files for value in values]
     for selector, rows in ((None, plain), *_laid(files, selectors)):
-        for tried in _tried_on(rows, selector):
-            found |= tried.rows_read >= LEAST * tried.rows
-            yield tried
-    if not found:
+        for proposal in _proposals_for(rows, selector):
+            reads_half |= proposal.rows_read >= LEAST * proposal.rows
+            yield proposal
+    if not reads_half:
         several = [value for values in files for value in values[:_FIRST] if len(values) > 1]
         within = dict.fromkeys(name for value in several for name in row_selectors(value))
         within.pop("*", None)
         for selector, rows in _laid(files, within):
-            yield from _tried_on(rows, selector)
+            yield from _proposals_for(rows, selector)
 
 
-def _tried_on(rows: Sequence[Row | None], selector: str | None) -> Iterator[Proposal]:
+def _proposals_for(rows: Sequence[Row | None], selector: str | None) -> Iterator[Proposal]:
     for candidate in candidates([row for row in rows if row is not None][:SAMPLE]):
-        tried = _try(candidate, rows, selector)
-        if tried is not None and tried.rows_read:
-            yield tried
+        proposal = _try(candidate, rows, selector)
+        if proposal is not None and proposal.rows_read:
+            yield proposal
 
 
 def _laid(
     files: Sequence[Sequence[Any]], selectors: Iterable[str]
 ) -> Iterator[tuple[str, list[Row | None]]]:
-    """The rows of files as each selector lays them out, where it finds any."""
+    """Yield the rows of the files laid out by each selector that finds any."""
     for selector in selectors:
         laid = [
             as_mapped_row(raw.value)
@@ -190,9 +200,9 @@ def _laid(
 def _try(
     candidate: ProposedMapping, rows: Sequence[Row | None], selector: str | None
 ) -> Proposal | None:
-    known = [row for row in rows if row is not None]
+    objects = [row for row in rows if row is not None]
     settings = (
-        ({"rows": selector} if selector else {}) | candidate.mapping | _beside(known, candidate)
+        ({"rows": selector} if selector else {}) | candidate.mapping | _beside(objects, candidate)
     )
     try:
         mapping = Mapping.model_validate(settings)
@@ -206,13 +216,15 @@ def _try(
             unread[draft] += 1
         else:
             example = example or draft.messages
-    read = len(rows) - unread.total()
-    found, doubts = candidate.found, candidate.doubts
-    return Proposal(mapping, settings, found, doubts, len(rows), read, dict(unread), example)
+    rows_read = len(rows) - unread.total()
+    description, doubts = candidate.found, candidate.doubts
+    return Proposal(
+        mapping, settings, description, doubts, len(rows), rows_read, dict(unread), example
+    )
 
 
 def _read(mapping: Mapping, row: Row | None) -> Draft | str:
-    """The first dialogue that a mapping reads in a row, or the reason why there is none."""
+    """Return the first dialogue that a mapping reads in a row, or the reason code why there is none."""
     if row is None:
         return "not_an_object"
     try:
@@ -224,7 +236,7 @@ def _read(mapping: Mapping, row: Row | None) -> Draft | str:
 
 
 def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
-    """The share of rows, as they came, that a mapping reads; 0 without one, or without rows."""
+    """Return the share of rows (0-1) that a mapping reads; 0 without a mapping or rows."""
     if mapping is None or not values:
         return 0.0
     rows = map(as_mapped_row, values)
@@ -232,29 +244,29 @@ def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
 
 
 def _beside(rows: Sequence[Row], candidate: ProposedMapping) -> dict[str, Any]:
-    """Propose, by known names, fields beside the messages: the id, the scenario."""
-    folded = {
+    """Return settings for fields beside the messages that have known names: the id and the scenario."""
+    keys = {
         key.lower(): key
         for row in rows[:20]
         for key in row
         if key not in str(candidate.mapping["each"])
     }
-    compact = {name.replace("_", ""): key for name, key in folded.items()}
+    compact = {name.replace("_", ""): key for name, key in keys.items()}
     beside: dict[str, Any] = {}
     for name in (*ID_KEYS, "dialogueid", "conversationid", "convo_id"):
-        key = folded.get(name) or compact.get(name)
+        key = keys.get(name) or compact.get(name)
         ids = [scalar_id(row.get(key)) for row in rows] if key else []
         if key and all(ids) and len(set(ids)) == len(ids):
             beside["id"] = key
             break
-    scenario = next((folded[name] for name in SCENARIO_KEYS if name in folded), None)
+    scenario = next((keys[name] for name in SCENARIO_KEYS if name in keys), None)
     if scenario and all(isinstance(row.get(scenario), str | None) for row in rows):
         beside["scenario"] = scenario
     return beside
 
 
 def mapping_yaml(settings: dict[str, Any]) -> str:
-    """A mapping as YAML: a line a key, a message in one line."""
+    """Return a mapping's settings as YAML, with one line for each key and each message."""
     lines = []
     for key, value in settings.items():
         if key == "messages":
@@ -265,7 +277,7 @@ def mapping_yaml(settings: dict[str, Any]) -> str:
 
 
 def flow(value: Any) -> str:
-    """A value as YAML in one line."""
+    """Return a value as YAML in one line."""
     text = yaml.safe_dump(
         value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
     )

@@ -1,7 +1,7 @@
-"""The recipe of a set on the Hub that `curate push` put there: `hf://owner/name`, with `@revision` where one is meant.
+"""Recipes of sets that `curate push` put on the Hub: `hf://owner/name`, optionally with `@revision`.
 
-It is pushed as it ran, but for what lies on the machine that ran it: servers' addresses and the folders of files. So what
-is missing is said before anything is read or asked, with the option that gives it.
+A pushed recipe lacks what belongs to the machine that ran it: addresses of servers and folders of files. These checks
+name what is missing, with the option that sets it, before any data is read or any model called.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _PUSHED = re.compile(
 
 
 def is_pushed(path: str | Path) -> bool:
-    """Tell whether a recipe's path names a set on the Hub."""
+    """Return whether a recipe's path names a set on the Hub."""
     return str(path).startswith("hf:/")
 
 
 def fetch_pushed(path: str | Path) -> Path:
-    """Return the recipe's file, fetched from the Hub or kept from before.
+    """Return the recipe's file, from the Hub or its local cache.
 
     Raises:
-        UsageError: the name is none, there is no such set, or it has no recipe.
-        SourceError: the Hub cannot be asked.
+        UsageError: the name is malformed, there is no such set, or it has no recipe.
+        SourceError: the Hub cannot be reached.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
-    named = _PUSHED.fullmatch(str(path))
-    if named is None:
+    match = _PUSHED.fullmatch(str(path))
+    if match is None:
         raise UsageError(
             "not the name of a set on the Hub",
             got=path,
             expected="hf://owner/name, or with @revision",
         )
-    repo = named["repo"]
+    repo = match["repo"]
     try:
-        return Path(hf_hub_download(repo, RECIPE, repo_type="dataset", revision=named["revision"]))
+        return Path(hf_hub_download(repo, RECIPE, repo_type="dataset", revision=match["revision"]))
     except RepositoryNotFoundError as error:
         raise UsageError(
             f"the Hub has no dataset {repo}, or the token may not see it",
@@ -60,7 +60,7 @@ def fetch_pushed(path: str | Path) -> Path:
             expected=f"a set that `curate push` made, which has a {RECIPE}",
             fix="`curate init` starts a recipe for it",
         ) from error
-    except Exception as error:  # of the client or its transport, which depends on its version
+    except Exception as error:  # errors of the client's transport depend on its version
         raise SourceError(
             f"the recipe of {repo} cannot be fetched",
             got=first_line(error),
@@ -69,10 +69,10 @@ def fetch_pushed(path: str | Path) -> Path:
 
 
 def check_servers(data: Mapping[str, Any], path: str | Path) -> None:
-    """Refuse a pushed recipe, overrides applied, whose models are on servers that it does not name.
+    """Refuse a pushed recipe, overrides applied, with models on servers without an address.
 
     Raises:
-        UsageError: names them, and the options that give their addresses.
+        UsageError: models lack addresses; the message names them and the options that set them.
     """
     models = dict(_unplaced(data.get("models"), "models"))
     if models:
@@ -88,7 +88,7 @@ def check_files(sources: Sequence[SourceConfig], path: str | Path) -> None:
     """Refuse a pushed recipe that reads files which are not on this machine.
 
     Raises:
-        UsageError: names them, and the options that give others.
+        UsageError: files are missing; the message names them and the options that set others.
     """
     missing = {at: source.paths for at, source in enumerate(sources) if not _is_there(source)}
     if missing:
@@ -107,7 +107,7 @@ def _is_there(source: SourceConfig) -> bool:
 
 
 def _unplaced(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Servers without an address below a place: where in the recipe, and which model."""
+    """Yield the place in the recipe and the model of each server without an address."""
     if isinstance(value, dict) and value.get("engine") == "openai":
         if not value.get("base_url"):
             yield place, str(value.get("model"))

@@ -1,6 +1,6 @@
-"""Raw rows of one file, in order, without holding the file: opened, unpacked, and read by its kind.
+"""Raw rows of one file, decompressed and parsed by its kind, as a stream.
 
-Text is decoded row by row so that one bad line costs one row, and no row is held that is longer than a bound.
+Text is decoded row by row, so that one bad line costs one row; rows longer than a bound are never held in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`mapping.rows`: rows that do not stand as the entries or lines of a file, and `mapping.join`: those in two files."""
+"""Layouts of rows: `mapping.rows` for rows inside a file's entries, `mapping.join` for rows split over two files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from curate.wording import plural
 
 
 def laid_out(raws: Iterable[RawRow], rows: str) -> Iterator[RawRow]:
-    """The rows that a selector finds in each entry of a file, numbered anew; `.` makes one row of all entries.
+    """Yield the rows that a selector finds in each entry of a file, renumbered; `.` makes one row of all entries.
 
-    The key of an object's value is the row's. What cannot be parsed stays a row of its own.
+    Values of an object keep their keys as keys of the rows. An entry that cannot be parsed stays a row of its own.
     """
     if rows == ".":
         yield from _whole_file(raws)
@@ -70,9 +70,9 @@ class Joined:
     """The rows of a joined file by id.
 
     Attributes:
-        rows: of each id.
-        used: ids that a row of the source has had.
-        without_id: rows that have none.
+        rows: rows of each id.
+        used: ids that rows of the source had so far.
+        without_id: number of rows without an id.
     """
 
     join: Join
@@ -81,7 +81,7 @@ class Joined:
     used: set[str] = field(default_factory=set)
 
     def reader(self, mapping: Mapping) -> Callable[[Row], UnitResult]:
-        """Make a reader of a row of the source together with the other file's."""
+        """Return a reader of a source's row with the row of the joined file added."""
         return lambda row: mapping.read(self._with(row))
 
     def _with(self, row: Row) -> Row:
@@ -97,18 +97,18 @@ class Joined:
         return {**row, self.join.under: matches[0]}
 
     def counts(self) -> dict[str, int]:
-        """Rows of the joined file, and how many of them no row of the source had the id of."""
+        """Return the number of rows of the joined file, and of those whose id no row of the source had (`unused`)."""
         total = sum(map(len, self.rows.values())) + self.without_id
         used = sum(len(rows) for name, rows in self.rows.items() if name in self.used)
         return {"rows": total, "unused": total - used}
 
 
 def join_rows(join: Join, encoding: str | None) -> Joined:
-    """Read the file that is joined.
+    """Read the file to join.
 
     Raises:
-        SourceError: it is missing.
-        UsageError: no row of it has the id.
+        SourceError: the file is missing.
+        UsageError: none of its rows has an id.
     """
     files, _ = list_files(SourceConfig(path=join.path, encoding=encoding))
     joined = Joined(join, {})

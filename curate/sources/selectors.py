@@ -1,7 +1,7 @@
 """Selectors: dotted paths into a row. `a.b`, `a[0]`, `a[*].b`, `["a.b"]` for a key with a dot in it, `.` for the
 value itself; keys may hold spaces.
 
-Conditions on them say which rows of a source, or items of a conversation, are read; what is left out is counted by
+Conditions on selectors filter the rows of a source or the items of a conversation; those left out are counted by
 condition.
 """
 
@@ -38,9 +38,9 @@ def parse_selector(selector: str) -> tuple[str | int | None, ...]:
         match = STEP.match(selector, position)
         if match is None:
             raise ValueError(f"'{selector}' is no selector; write a.b, a[0], a[*].b or [\"a.b\"]")
-        quoted, index, key = match.groups()
+        quoted_key, index, key = match.groups()
         steps.append(
-            quoted if quoted is not None else key or (None if index == "*" else int(index))
+            quoted_key if quoted_key is not None else key or (None if index == "*" else int(index))
         )
         position = match.end()
     if not steps:
@@ -59,10 +59,10 @@ Selector = Annotated[str, AfterValidator(_check_selector)]
 def select(value: Any, selector: str, parse: Parse | None = None) -> Any:
     """Return the value that a selector points at: None where it points nowhere, a list where it has `[*]`."""
     steps = parse_selector(selector)
-    found = [value]
+    values = [value]
     for step in steps:
         following: list[Any] = []
-        for item in found:
+        for item in values:
             inner = parsed(item, parse) if parse and isinstance(item, str) else item
             if step is None:
                 following.extend(inner if isinstance(inner, list) else ())
@@ -71,14 +71,14 @@ def select(value: Any, selector: str, parse: Parse | None = None) -> Any:
                 following.extend([inner[step]] if inside else ())
             elif isinstance(inner, dict) and step in inner:
                 following.append(inner[step])
-        found = following
+        values = following
     if None in steps:
-        return found
-    return found[0] if found else None
+        return values
+    return values[0] if values else None
 
 
 def parsed(text: str, parse: Parse) -> Any:
-    """The list or object that a text holds; the text where it holds none."""
+    """Return the list or object that a text represents; the text itself where it represents none."""
     if text.lstrip()[:1] not in ("[", "{"):
         return text
     try:
@@ -90,13 +90,13 @@ def parsed(text: str, parse: Parse) -> Any:
 
 
 def first_key(selector: str) -> str | None:
-    """The key that a selector begins with, None where it begins with an index or is `.`."""
+    """Return the key that a selector begins with; None where it begins with an index or is `.`."""
     steps = parse_selector(selector)
     return steps[0] if steps and isinstance(steps[0], str) else None
 
 
 def selector_of(steps: Iterable[str | int | None]) -> str:
-    """The selector of steps, as `parse_selector` gives them."""
+    """Return the selector of steps; the inverse of `parse_selector`."""
     text = ""
     for step in steps:
         if step is None or isinstance(step, int):
@@ -136,27 +136,29 @@ Wanted = Annotated[
     Field(description="The value itself, a list of allowed values, or a test such as {min: 2}."),
 ]
 Conditions = dict[Selector, Wanted]
-"""By selector: what stands there. With `[*]` in it, every value has to pass."""
+"""Condition on the value at each selector; with `[*]` in a selector, every value has to pass."""
 
 
 def first_failing(conditions: Conditions, value: Any, parse: Parse | None = None) -> str | None:
-    """The selector of the first condition that a value does not meet, or None."""
-    for selector, wanted in conditions.items():
-        at = select(value, selector, parse)
+    """Return the selector of the first condition that a value does not meet; None where it meets all."""
+    for selector, condition in conditions.items():
+        selected = select(value, selector, parse)
         several = None in parse_selector(selector)
-        if not all(_holds(wanted, one) for one in (at if several else (at,))):
+        if not all(
+            _holds(condition, element) for element in (selected if several else (selected,))
+        ):
             return selector
     return None
 
 
-def _holds(wanted: Condition | tuple[Scalar, ...] | Scalar, value: Any) -> bool:
-    if isinstance(wanted, Condition):
-        return wanted.holds(value)
-    if isinstance(wanted, tuple):
-        return any(_same(value, one) for one in wanted)
-    return _same(value, wanted)
+def _holds(condition: Condition | tuple[Scalar, ...] | Scalar, value: Any) -> bool:
+    if isinstance(condition, Condition):
+        return condition.holds(value)
+    if isinstance(condition, tuple):
+        return any(_same(value, allowed) for allowed in condition)
+    return _same(value, condition)
 
 
 def _same(value: Any, other: Scalar) -> bool:
-    """Equal, where true is not 1."""
+    """Return whether two values are equal, with true unequal to 1."""
     return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
