@@ -1,4 +1,4 @@
-"""A source opened for reading: its files, what their shapes are, and the dialogues in them.
+"""A source opened for reading: its files, their shapes, and the dialogues in them.
 
 Files are sampled when the source is opened and read when it is read, row by row. In memory are
 one row at a time (all rows of a file where rows have to be joined) and the ids given so far.
@@ -62,7 +62,7 @@ from curate.sources.unit_result import (
 from curate.wording import plural
 
 _ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
-"""What reading a row of a kind nobody foresaw can raise."""
+"""Errors that reading a row of an unforeseen kind may raise."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def open_source(config: SourceConfig) -> Source:
 
 
 def open_rows(rows: Iterable[Any], config: SourceConfig) -> Source:
-    """A source of rows in memory: a list, a `datasets.Dataset`, or any iterable that can be read twice.
+    """Open rows in memory as a source: a list, a `datasets.Dataset`, or any iterable that can be read twice.
 
     Args:
         rows: mappings; column values are made plain JSON as for files.
@@ -246,7 +246,7 @@ def _opened(
 
 
 def _laid_out(part: SourcePart, mapping: Mapping | None) -> SourcePart:
-    """The part with its rows as the mapping lays them out."""
+    """Return the part with its rows laid out by the mapping."""
     if mapping is None or mapping.rows is None:
         return part
     rows, selector = part.rows, mapping.rows
@@ -373,7 +373,7 @@ def _part_units(
 
 
 def _kept(part: SourcePart, found: Detection, config: SourceConfig) -> Iterator[RawRow | Unit]:
-    """The part's rows; in place of one that `source.where` leaves out, a unit that counts it."""
+    """Yield the part's rows; instead of each row that `source.where` leaves out, a unit that counts it."""
     if not config.where:
         yield from part.rows()
         return
@@ -421,7 +421,7 @@ def _row_of(raw: RawRow, found: Detection) -> Row:
 def _refined(
     raw: RawRow, fault: UnreadableError, config: SourceConfig, found: Detection
 ) -> tuple[str, str]:
-    """A missing field means another shape where the row fits one."""
+    """Return the reason and detail of a fault: `shape_mismatch` for a missing field if the row fits another shape."""
     if fault.reason == "missing_field" and config.mapping is None:
         row = as_row(raw.value)
         others = [name for name in fitting(row or {}, config.columns) if name != found.shape]

@@ -92,7 +92,7 @@ def _cell_by_cell(batch: Any) -> RawRow:
 
 
 def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of columns as JSON values, without nulls inside objects.
+    """Return a row of columns as JSON values, without nulls inside objects.
 
     A table gives every object all the fields that any of them has; the missing ones come as nulls.
     """
@@ -100,7 +100,7 @@ def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: bytes as base64, dates as ISO text, NaN as null."""
+    """Return a value as JSON represents it: bytes as base64, dates as ISO text, NaN as null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

@@ -84,7 +84,7 @@ def split_at_names(text: str) -> list[tuple[str, str]]:
 
 
 def opens_lines_with_names(texts: Collection[str]) -> bool:
-    """True where most texts are transcripts of two to six people's names, each of which speaks in turn."""
+    """Return whether most texts are transcripts of two to six named people who speak in turn."""
     fitting = 0
     for text in texts:
         lines = [line for line in text.splitlines() if line.strip()]
@@ -102,14 +102,14 @@ def _opens_line(text: str, position: int) -> bool:
 
 
 def find_marks(texts: Collection[str]) -> list[str]:
-    """The speakers' marks of transcripts: those that texts open with, and others that come as often.
+    """Find the speakers' marks of transcripts: those that texts begin with, and others that are as frequent.
 
     Returns:
         Two to six marks, the commonest first; none where the texts are no transcripts of the same speakers.
     """
-    counted: Counter[str] = Counter()
+    mark_counts: Counter[str] = Counter()
     opening: Counter[str] = Counter()
-    met: list[set[str]] = []
+    marks_by_text: list[set[str]] = []
     for text in texts:
         lined = [m[1] for m in _LINED.finditer(text) if _opens_line(text, m.start(1))]
         marks = lined
@@ -118,14 +118,14 @@ def find_marks(texts: Collection[str]) -> list[str]:
         if len(marks) >= 2 and text.lstrip().startswith(marks[0]):
             opening[marks[0]] += 1
             # In order of appearance, so that equally common marks keep it.
-            counted.update([*dict.fromkeys(marks)])
-            met.append(set(marks))
+            mark_counts.update([*dict.fromkeys(marks)])
+            marks_by_text.append(set(marks))
     if sum(opening.values()) * 2 < len(texts):
         return []
     least = max(1, _LEAST_SHARE * len(texts))
-    usual = [mark for mark, number in counted.most_common() if number >= least]
-    usual = [mark for mark in usual if mark in opening or counted[mark] * 2 >= len(texts)]
-    covered = sum(len(marks.intersection(usual)) >= 2 for marks in met)
+    usual = [mark for mark, number in mark_counts.most_common() if number >= least]
+    usual = [mark for mark in usual if mark in opening or mark_counts[mark] * 2 >= len(texts)]
+    covered = sum(len(marks.intersection(usual)) >= 2 for marks in marks_by_text)
     return usual if 2 <= len(usual) <= MOST_SPEAKERS and covered * 2 >= len(texts) else []
 
 
@@ -138,5 +138,5 @@ def _repeated(marks: list[str]) -> list[str]:
 
 
 def speaker_of(mark: str) -> str:
-    """The name in a mark: `### Human:` is `Human`."""
+    """Return the name in a mark: `Human` for `### Human:`."""
     return mark.strip("#*<|>[]:： ")

@@ -54,7 +54,7 @@ class Node:
 
 
 def read_nested(row: Row) -> UnitResult:
-    """One tree: `prompt` with `replies`, or the root message itself.
+    """Read one tree: `prompt` with `replies`, or the root message itself.
 
     Raises:
         UnreadableError: `no_assistant`, `missing_field`, or the root's own fault.
@@ -75,7 +75,7 @@ def read_nested(row: Row) -> UnitResult:
 
 
 def _build(raw: Row) -> Node:
-    """The tree of nodes; without recursion, since depth is the data's choice."""
+    """Return the tree of nodes, built without recursion because the data may be arbitrarily deep."""
     root = _node(raw, "0")
     open_nodes = [root]
     while open_nodes:
@@ -112,10 +112,10 @@ def _node(raw: Row, fallback_id: str, row: int = 0) -> Node:
 def _drafts(
     root: Node, tree_id: str, shared: dict[str, Any]
 ) -> tuple[list[Draft], list[tuple[Node, UnreadableError]]]:
-    """The paths of a tree as drafts, in the order of the data, and the nodes that had to be left out."""
+    """Return the paths of a tree as drafts, in the order of the data, and the nodes that were left out."""
     drafts: list[Draft] = []
     faults: list[tuple[Node, UnreadableError]] = []
-    seen: set[tuple[str, ...]] = set()
+    paths_drafted: set[tuple[str, ...]] = set()
     open_paths: list[tuple[Node, ...]] = [(root,)]
     while open_paths:
         path = open_paths.pop()
@@ -124,16 +124,16 @@ def _drafts(
         open_paths.extend((*path, node) for node in reversed(live))
         if live:
             continue
-        kept = _cut_back(path)
-        ids = tuple(node.id for node in kept)
-        if kept and ids not in seen:
-            seen.add(ids)
-            drafts.append(_draft(kept, tree_id, shared))
+        usable = _cut_back(path)
+        ids = tuple(node.id for node in usable)
+        if usable and ids not in paths_drafted:
+            paths_drafted.add(ids)
+            drafts.append(_draft(usable, tree_id, shared))
     return drafts, faults
 
 
 def _cut_back(path: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The path up to its last assistant message with text; empty where there is none."""
+    """Return the path up to its last assistant message with text; empty where there is none."""
     for end in range(len(path), 0, -1):
         message = path[end - 1].message
         if message is not None and message.role == "assistant" and message.content.strip():
@@ -146,9 +146,9 @@ def _draft(path: tuple[Node, ...], tree_id: str, shared: dict[str, Any]) -> Draf
         "message_ranks": [_rank(node.raw.get("rank")) for node in path],
         "best_ranks": [None, *(_best_rank(node.children) for node in path[:-1])],
     }
-    said = [_message_labels(node.raw.get("labels")) for node in path]
-    if any(said):
-        labels["message_labels"] = said
+    message_labels = [_message_labels(node.raw.get("labels")) for node in path]
+    if any(message_labels):
+        labels["message_labels"] = message_labels
     metadata = {**shared, "message_ids": [node.id for node in path]}
     metadata |= {
         key: path[0].raw[key] for key in ("lang", "tree_state") if path[0].raw.get(key) is not None
@@ -171,13 +171,13 @@ def _rank(value: Any) -> int | None:
 
 
 def _best_rank(siblings: list[Node]) -> int | None:
-    """The best rank among siblings that can be read; None where none of them has one."""
+    """Return the best rank among the readable siblings; None where none of them has a rank."""
     ranks = (_rank(node.raw.get("rank")) for node in siblings if node.fault is None)
     return min((rank for rank in ranks if rank is not None), default=None)
 
 
 def _message_labels(raw: Any) -> dict[str, Any] | None:
-    """OASST's labels of a message as {name: value}, from both forms in which it publishes them."""
+    """Return OASST's labels of a message as {name: value}, from either form in which it publishes them."""
     if not isinstance(raw, dict) or not raw:
         return None
     names, values = raw.get("name"), raw.get("value")
@@ -190,21 +190,21 @@ def _message_labels(raw: Any) -> dict[str, Any] | None:
 
 
 def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], UnitResult]]:
-    """Trees of a flat file, in the order of their roots; then rows that belong to no tree.
+    """Read the trees of a flat file, in the order of their roots, then the rows that belong to no tree.
 
     Yields:
         The rows of each tree, sorted, and its reading. Rows on no dialogue are faults of the reading.
     """
     nodes: dict[str, Node] = {}
-    loose: list[RowFault] = []
+    faults: list[RowFault] = []
     for number, row in rows:
         key, parent = present(row, ID_KEYS), present(row, PARENT_KEYS)
         node_id = scalar_id(row[key]) if key else None
         if node_id is None:
-            loose.append(RowFault(number, "missing_field", f"none of {', '.join(ID_KEYS)}"))
+            faults.append(RowFault(number, "missing_field", f"none of {', '.join(ID_KEYS)}"))
         elif node_id in nodes:
             first = nodes[node_id].row
-            loose.append(RowFault(number, "duplicate_message", f"id of row {first}: {node_id}"))
+            faults.append(RowFault(number, "duplicate_message", f"id of row {first}: {node_id}"))
         else:
             nodes[node_id] = _node(row, node_id, number)
             nodes[node_id].parent = scalar_id(row[parent]) if parent else None
@@ -212,17 +212,17 @@ def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], Un
     for node in nodes.values():
         if node.parent in nodes:
             nodes[node.parent].children.append(node)
-    reached: set[str] = set()
+    reached_ids: set[str] = set()
     for root in roots:
         members = _members(root)
-        reached.update(node.id for node in members)
+        reached_ids.update(node.id for node in members)
         yield tuple(sorted(node.row for node in members)), _read_flat_tree(root, members)
-    loose.extend(
+    faults.extend(
         RowFault(node.row, "missing_parent", f"parent {node.parent} leads to no root")
         for node in nodes.values()
-        if node.id not in reached
+        if node.id not in reached_ids
     )
-    for fault in sorted(loose, key=lambda fault: fault.row):
+    for fault in sorted(faults, key=lambda fault: fault.row):
         yield (fault.row,), UnitResult(None, (), rows=(fault,))
 
 

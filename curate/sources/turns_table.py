@@ -70,14 +70,14 @@ class ColumnNames:
 
 
 def find_columns(row: Row, columns: Columns) -> ColumnNames | None:
-    """The four columns in a row: the recipe's, else the first usual name, case ignored."""
-    folded = {key.lower(): key for key in row}
+    """Return the four columns of a row: the recipe's, else the first usual name, ignoring case; None if one is missing."""
+    keys = {key.lower(): key for key in row}
 
     def find(kind: str) -> str | None:
-        said = getattr(columns, kind)
-        if said is not None:
-            return said if said in row else None
-        return next((folded[name] for name in USUAL[kind] if name in folded), None)
+        column = getattr(columns, kind)
+        if column is not None:
+            return column if column in row else None
+        return next((keys[name] for name in USUAL[kind] if name in keys), None)
 
     conversation, role, text = find("conversation"), find("role"), find("text")
     if conversation is None or role is None or text is None:
@@ -93,7 +93,7 @@ def find_columns(row: Row, columns: Columns) -> ColumnNames | None:
 def read_table(
     rows: list[tuple[int, Row]], columns: Columns
 ) -> Iterator[tuple[tuple[int, ...], UnitResult]]:
-    """Conversations in the order of their first rows; rows of none stand alone as faults.
+    """Yield the conversations in the order of their first rows; a row without a conversation is a fault of its own.
 
     A conversation with a row that cannot be read is not used: it would have a hole. Its other rows
     are quarantined as `incomplete_conversation`.
@@ -166,7 +166,7 @@ def _refused(
 
 
 def _varying(rows: list[Row], found: ColumnNames) -> set[str]:
-    """Columns that belong to the messages: a message's own fields, and what differs between rows."""
+    """Return the columns that belong to messages: known fields of messages, and columns that differ between rows."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {
         name
@@ -177,7 +177,7 @@ def _varying(rows: list[Row], found: ColumnNames) -> set[str]:
 
 
 def _ordered(members: list[tuple[int, Row]], order: str | None) -> list[tuple[int, Row]]:
-    """Sorted by the order column: as numbers where all are, as text where all have one, else as they came."""
+    """Sort rows by the order column: as numbers where all are numbers, as text where all are text, else not at all."""
     if order is None:
         return members
     values = [row.get(order) for _, row in members]

@@ -143,7 +143,7 @@ def check_user(message: Message, where: str) -> None:
 
 
 def text_of(value: Any, where: str) -> str:
-    """A value that has to be text; null is the empty string.
+    """Return a value that has to be text; null becomes the empty string.
 
     Raises:
         UnreadableError: `bad_type`.
@@ -156,17 +156,17 @@ def text_of(value: Any, where: str) -> str:
 
 
 def first_value(row: Row, keys: Iterable[str]) -> Any:
-    """The value under the first of the keys that has one; None where none has."""
+    """Return the value of the first key that has one other than null; None where none has."""
     return next((row[key] for key in keys if row.get(key) is not None), None)
 
 
 def present(row: Row, keys: Iterable[str]) -> str | None:
-    """The first of `keys` that the row has with a value other than null."""
+    """Return the first of `keys` with a value other than null; None where there is none."""
     return next((key for key in keys if row.get(key) is not None), None)
 
 
 def scalar_id(value: Any) -> str | None:
-    """An id as text: a non-empty string or a whole number; None for anything else."""
+    """Return an id as text: a non-empty string or a whole number; None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
