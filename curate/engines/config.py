@@ -50,13 +50,27 @@ class Prices(Config):
     )
 
 
+# What several engines have alike.
+_HubRevision = Annotated[
+    str | None, Field(description="Commit, tag or branch of a Hub repository.")
+]
+_Threads = Annotated[int | None, Field(ge=1, description="CPU threads; by default all cores.")]
+_TemplateVariables = Annotated[
+    dict[str, Any], Field(description="Extra variables for the model's chat template.")
+]
+_Retries = Annotated[int, Field(ge=0, description="How often a request that failed is sent again.")]
+_ModelPrices = Annotated[
+    Prices | None, Field(description="Prices, for the cost of a run and a budget of money.")
+]
+
+
 class LlamaCppConfig(_Keyless):
     """A GGUF model run in this process by llama.cpp."""
 
     engine: Literal["llamacpp"] = "llamacpp"
     model: str = Field(description="`smollm2`, the path of a .gguf file, or a Hub id owner/name.")
     file: str | None = Field(None, description="Name of the .gguf file in a Hub repository.")
-    revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
+    revision: _HubRevision = None
     context: int = Field(
         8192, ge=256, description="Context length of a slot in tokens: prompt and reply."
     )
@@ -64,15 +78,11 @@ class LlamaCppConfig(_Keyless):
     cache_mib: int = Field(
         512, ge=0, description="Memory in MiB for the states of earlier prompts."
     )
-    threads: int | None = Field(None, ge=1, description="CPU threads; by default all cores.")
+    threads: _Threads = None
     gpu_layers: int = Field(0, ge=-1, description="Layers kept on a GPU; -1 for all.")
-    chat_template_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Extra variables for the model's chat template."
-    )
-    retries: int = Field(0, ge=0, description="How often a request that failed is sent again.")
-    prices: Prices | None = Field(
-        None, description="Prices, for the cost of a run and a budget of money."
-    )
+    chat_template_kwargs: _TemplateVariables = Field(default_factory=dict)
+    retries: _Retries = 0
+    prices: _ModelPrices = None
 
 
 class OpenAIConfig(_Keyless):
@@ -102,7 +112,7 @@ class OpenAIConfig(_Keyless):
         gt=0,
         description="Seconds after which a request is not retried any more; null: no limit.",
     )
-    retries: int = Field(4, ge=0, description="How often a request that failed is sent again.")
+    retries: _Retries = 4
     tokenizer: str | None = Field(
         None,
         description="Folder or Hub id of the model's tokenizer; with it, prompts whose labels are read are"
@@ -138,12 +148,8 @@ class OpenAIConfig(_Keyless):
         le=1000,
         description="Number of most likely tokens whose log-probabilities are asked for.",
     )
-    chat_template_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Extra variables for the model's chat template."
-    )
-    prices: Prices | None = Field(
-        None, description="Prices, for the cost of a run and a budget of money."
-    )
+    chat_template_kwargs: _TemplateVariables = Field(default_factory=dict)
+    prices: _ModelPrices = None
 
     # UsageError rather than ValueError: pydantic would print the value, which may be a key.
     @field_validator("api_key_env")
@@ -195,7 +201,7 @@ class VllmConfig(_Keyless):
 
     engine: Literal["vllm"] = "vllm"
     model: str = Field(description="Folder of a Hugging Face model, or a Hub id owner/name.")
-    revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
+    revision: _HubRevision = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description="Type of the weights in use; `auto` turns a float32 checkpoint into bfloat16.",
@@ -205,17 +211,13 @@ class VllmConfig(_Keyless):
         ge=256,
         description="Context length in tokens (prompt and reply); by default the model's.",
     )
-    chat_template_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Extra variables for the model's chat template."
-    )
+    chat_template_kwargs: _TemplateVariables = Field(default_factory=dict)
     engine_args: dict[str, Any] = Field(
         default_factory=dict,
         description="Any other field of vLLM's AsyncEngineArgs, such as tensor_parallel_size.",
     )
-    retries: int = Field(2, ge=0, description="How often a request that failed is sent again.")
-    prices: Prices | None = Field(
-        None, description="Prices, for the cost of a run and a budget of money."
-    )
+    retries: _Retries = 2
+    prices: _ModelPrices = None
 
 
 class TransformersConfig(_Keyless):
@@ -223,7 +225,7 @@ class TransformersConfig(_Keyless):
 
     engine: Literal["transformers"] = "transformers"
     model: str = Field(description="Folder of a model, or a Hub id owner/name.")
-    revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
+    revision: _HubRevision = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Type of the weights; `auto` is that of the files. float32 is exact."
     )
@@ -242,14 +244,10 @@ class TransformersConfig(_Keyless):
     cache_tokens: int = Field(
         16384, ge=0, description="Prompt tokens whose keys and values are kept between calls."
     )
-    threads: int | None = Field(None, ge=1, description="CPU threads; by default all cores.")
-    chat_template_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Extra variables for the model's chat template."
-    )
-    retries: int = Field(0, ge=0, description="How often a request that failed is sent again.")
-    prices: Prices | None = Field(
-        None, description="Prices, for the cost of a run and a budget of money."
-    )
+    threads: _Threads = None
+    chat_template_kwargs: _TemplateVariables = Field(default_factory=dict)
+    retries: _Retries = 0
+    prices: _ModelPrices = None
 
 
 class ScriptedConfig(_Keyless):
@@ -266,10 +264,8 @@ class ScriptedConfig(_Keyless):
     context: int | None = Field(
         None, description="Context length in tokens that the engine reports; null: no limit."
     )
-    retries: int = Field(0, ge=0, description="How often a request that failed is sent again.")
-    prices: Prices | None = Field(
-        None, description="Prices, for the cost of a run and a budget of money."
-    )
+    retries: _Retries = 0
+    prices: _ModelPrices = None
 
 
 EngineConfig = Annotated[

@@ -9,7 +9,8 @@ import itertools
 import re
 from collections.abc import Iterator
 
-_ESCAPE = re.compile(r"\\[nrtbf]")  # as JSON writes the end of a line
+LINE_ESCAPE = re.compile(r"\\[nrtbf]")
+"""The end of a line, a tab and the like, as JSON writes them."""
 _AT_SIGN = r"[@\uff20]|\\u0040|\\uff20|%40|&#64;"
 _AT = re.compile(
     rf"(?:{_AT_SIGN})(?:[^\W_][\w-]{{0,62}}[.\uff0e]){{1,10}}(?:xn--[a-zA-Z0-9-]{{2,59}}|[^\W\d_]{{2,63}})"
@@ -47,7 +48,7 @@ def _local_start(text: str, end: int) -> int:
     start, least = end, max(0, end - _LONGEST_LOCAL)
     while start > least and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):
         start -= 1
-    if _ESCAPE.match(text, start - 1) and start > 0:
+    if LINE_ESCAPE.match(text, start - 1) and start > 0:
         start += 1  # the letter of `\n` or `\t` is not part of the address
     while start < end and not (text[start].isalnum() or text[start] == "_"):
         start += 1

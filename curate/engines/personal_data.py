@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
-from curate.engines.email_addresses import find_emails
+from curate.engines.email_addresses import LINE_ESCAPE, find_emails
 from curate.engines.national_ids import find_ids, passes_luhn
 from curate.engines.personal_names import find_names
 
@@ -102,7 +102,6 @@ def _apart(found: list[Found]) -> list[Found]:
 
 _BLANK = r"[^\S\r\n]|\\t|\\u00[aA]0|\\u20[02][0-9a-fA-F]"
 _DASH = r"[-.\u00ad\u2010-\u2015\u2212\u00b7\u2022\uff0d]"
-_ESCAPE = re.compile(r"\\[nrtbf]")
 _GROUP = re.compile(r"\\u[0-9a-fA-F]{4}|(?P<digits>[0-9\uff10-\uff19]+)")
 _CARD_GAP = re.compile(rf"(?:{_BLANK}|{_DASH}){{1,3}}")
 _PHONE_GAP = re.compile(rf"(?:{_BLANK}|{_DASH}|[/()]){{1,4}}")
@@ -142,7 +141,7 @@ def _is_within_a_word(text: str, start: int, end: int) -> bool:
     before, at = start, start
     while at > max(0, start - 12) and (text[at - 1].isalpha() or text[at - 1] == "_"):
         at -= 1
-    if at < before and text[at - 1 : at].isdigit() and not _ESCAPE.match(text, before - 2):
+    if at < before and text[at - 1 : at].isdigit() and not LINE_ESCAPE.match(text, before - 2):
         return True
     after = end
     while after < min(len(text), end + 12) and (text[after].isalpha() or text[after] == "_"):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.records.judgment import JudgeIdentity, JudgeOpinion
+from curate.records.judgment import (
+    JudgeIdentity,
+    JudgeOpinion,
+    NeutralisedCount,
+    RequestCount,
+)
 
 
 class TurnReading(Frozen):
@@ -44,6 +49,29 @@ class AdherenceReason(Frozen):
     )
 
 
+# What an answer about one turn and one about the whole conversation have alike.
+_Coverage = Annotated[
+    float | None,
+    Field(
+        description="Continuous mode: probability (0-1) of yes and no together in the judge's first token."
+    ),
+]
+_RawScore = Annotated[
+    float | None,
+    Field(description="The score before calibration (0-1), where a calibration is applied."),
+]
+_Imputed = Annotated[
+    bool,
+    Field(
+        description="The score is 0.5 because yes and no had too little probability (`on_missing: half`)."
+    ),
+]
+_Reason = Annotated[
+    AdherenceReason | None,
+    Field(description="The judge's reason, if `include_reason` asks for it."),
+]
+
+
 class AdherenceTurn(Frozen):
     """Role adherence of one assistant turn, including turn 0."""
 
@@ -54,40 +82,20 @@ class AdherenceTurn(Frozen):
     adherent: bool | None = Field(
         None, description="Whether the score reaches the threshold for turns; null if unscored."
     )
-    coverage: float | None = Field(
-        None,
-        description="Continuous mode: probability (0-1) of yes and no together in the judge's first token.",
-    )
-    raw_score: float | None = Field(
-        None, description="The score before calibration (0-1), where a calibration is applied."
-    )
-    imputed: bool = Field(
-        False,
-        description="The score is 0.5 because yes and no had too little probability (`on_missing: half`).",
-    )
-    reason: AdherenceReason | None = Field(
-        None, description="The judge's reason, if `include_reason` asks for it."
-    )
+    coverage: _Coverage = None
+    raw_score: _RawScore = None
+    imputed: _Imputed = False
+    reason: _Reason = None
     unscored: str | None = Field(None, description="Reason code, if there is no score.")
 
 
 class ConversationAdherence(Frozen):
     """The one answer of `evaluation_granularity: conversation`, which the session score comes from."""
 
-    coverage: float | None = Field(
-        None,
-        description="Continuous mode: probability (0-1) of yes and no together in the judge's first token.",
-    )
-    raw_score: float | None = Field(
-        None, description="The score before calibration (0-1), where a calibration is applied."
-    )
-    imputed: bool = Field(
-        False,
-        description="The score is 0.5 because yes and no had too little probability (`on_missing: half`).",
-    )
-    reason: AdherenceReason | None = Field(
-        None, description="The judge's reason, if `include_reason` asks for it."
-    )
+    coverage: _Coverage = None
+    raw_score: _RawScore = None
+    imputed: _Imputed = False
+    reason: _Reason = None
 
 
 class AdherenceTrend(Frozen):
@@ -149,14 +157,8 @@ class AdherenceScore(Frozen):
     fitted_on: int = Field(
         0, description="Number of the role's references that a distribution method was fitted on."
     )
-    neutralised: int = Field(
-        0,
-        description="Number of fence markers and special tokens in the data that were escaped in the "
-        "prompt.",
-    )
-    requests: int = Field(
-        0, description="Model calls made, including those answered from the cache."
-    )
+    neutralised: NeutralisedCount = 0
+    requests: RequestCount = 0
     opinions: tuple[JudgeOpinion, ...] = Field((), description="Scores of each judge of a jury.")
     disagreement: float | None = Field(
         None,

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.records.judgment import JudgeIdentity, WholeScore
+from curate.records.judgment import JudgeIdentity, NeutralisedCount, RequestCount, WholeScore
 
 ClaimLabel = Literal["true", "false", "unverifiable", "not_factual"]
 Evidence = Literal["tool_result", "document", "earlier_turn", "model_knowledge"]
@@ -56,14 +56,8 @@ class FactualityScore(WholeScore):
         description="True claims divided by factual ones over the dialogue, 0-1; null if it makes no "
         "factual claims.",
     )
-    neutralised: int = Field(
-        0,
-        description="Number of fence markers and special tokens in the data that were escaped in the "
-        "prompt.",
-    )
-    requests: int = Field(
-        0, description="Model calls made, including those answered from the cache."
-    )
+    neutralised: NeutralisedCount = 0
+    requests: RequestCount = 0
 
     def count(self, *labels: ClaimLabel) -> int:
         """Return the number of claims with one of these labels."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -21,6 +21,15 @@ VERDICTS: tuple[Verdict, ...] = tuple(reversed(get_args(Verdict)))
 GOOD_VERDICTS: frozenset[Verdict] = frozenset(("good", "excellent"))
 ScoringMode = Literal["json", "tokens"]
 ConversationScoreValue = int | Literal["n/a"]
+RequestCount = Annotated[
+    int, Field(description="Model calls made, including those answered from the cache.")
+]
+NeutralisedCount = Annotated[
+    int,
+    Field(
+        description="Number of fence markers and special tokens in the data that were escaped in the prompt."
+    ),
+]
 
 
 class StageName(StrEnum):
@@ -91,9 +100,7 @@ class Unscored(Frozen):
         description=" ".join(f"`{reason}`: {reason.meaning}." for reason in UnscoredReason)
     )
     detail: str = Field("", description="Details for people, such as the error.")
-    requests: int = Field(
-        0, description="Model calls made, including those answered from the cache."
-    )
+    requests: RequestCount = 0
 
     @classmethod
     def of(
@@ -237,9 +244,7 @@ class JudgeOpinion(Frozen):
         "`3.helpfulness` for turn 3; for role adherence the turn or `conversation`; a metric, "
         "scaled to 0-1. n/a is left out.",
     )
-    requests: int = Field(
-        0, description="Model calls made, including those answered from the cache."
-    )
+    requests: RequestCount = 0
     prompt_tokens: int = Field(
         0, description="Prompt tokens of its replies, including cached replies."
     )
@@ -290,19 +295,13 @@ class Judgment(Frozen):
         None,
         description="Mean absolute difference (0-4) between scores of the same turn in overlapping windows.",
     )
-    neutralised: int = Field(
-        0,
-        description="Number of fence markers and special tokens in the data that were escaped in the "
-        "prompt.",
-    )
+    neutralised: NeutralisedCount = 0
     remarks: tuple[str, ...] = Field(
         (),
         description="Deviations from the usual way of judging, e.g. `text_lost: reply_cut`, `ledger_cut: "
         "turn 4`, `split: context_overflow`, `thoughts_cut: 3`, `thoughts_missing: 14`.",
     )
-    requests: int = Field(
-        0, description="Model calls made, including those answered from the cache."
-    )
+    requests: RequestCount = 0
     opinions: tuple[JudgeOpinion, ...] = Field(
         (), description="Scores of each judge, if there are several (a jury, a cascade)."
     )

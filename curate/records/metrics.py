@@ -7,7 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.records.judgment import JudgeIdentity, JudgeOpinion, LabelReading, WholeScore
+from curate.records.judgment import (
+    JudgeIdentity,
+    JudgeOpinion,
+    LabelReading,
+    NeutralisedCount,
+    RequestCount,
+    WholeScore,
+)
 
 MetricTier = Literal["execution", "knowledge", "process", "delivery"]
 MetricScale = Literal["scored", "binary"]
@@ -132,14 +139,8 @@ class MetricsScore(WholeScore):
         None,
         description="Expected and actual tool calls compared, if the data says which were expected.",
     )
-    neutralised: int = Field(
-        0,
-        description="Number of fence markers and special tokens in the data that were escaped in the "
-        "prompt.",
-    )
-    requests: int = Field(
-        0, description="Model calls made, including those answered from the cache."
-    )
+    neutralised: NeutralisedCount = 0
+    requests: RequestCount = 0
     opinions: tuple[JudgeOpinion, ...] = Field((), description="Scores of each judge of a jury.")
     disagreement: float | None = Field(
         None,

@@ -60,16 +60,8 @@ _NOT_COMPARED: Final = frozenset(
         *("format", "started", "finished", "seconds", "seconds_by_stage"),
         *("requests", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimate"),
         *("versions", "recipe", "warnings"),
-        *(
-            "rows_in",
-            "rows_used",
-            "quarantined",
-            "dialogues",
-            "roles",
-            "not_sampled",
-            "sources",
-            "hashes",
-        ),
+        *("rows_in", "rows_used", "quarantined", "not_sampled", "dialogues", "roles"),
+        *("sources", "hashes"),
     }
 )
 """Keys of a manifest that do not follow from replies and dialogues."""
