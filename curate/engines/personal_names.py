@@ -128,7 +128,7 @@ def find_names(text: str, words: Collection[str] | None = None) -> Iterator[tupl
         words: words that are names, such as `marked_words` of texts about the same people; None for the text's own.
     """
     words = marked_words(text) if words is None else words
-    firsts = {_PART.match(word)[0] for word in words}  # type: ignore[index]
+    firsts = {part[0] for word in words if (part := _PART.match(word))}
     start = end = -1
     for part in _PART.finditer(text) if words else ():
         if part.start() < end or part[0] not in firsts:
