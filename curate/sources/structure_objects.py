@@ -6,14 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from statistics import fmean
 from typing import Any
 
+from curate.dialogue import Role
 from curate.sources.chats import REPLY_KEYS, USER_KEYS
 from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, ROLES, speaker_name
 from curate.sources.parties import ASSISTANTS, MOST_NAMES, USERS, guess_roles
-from curate.sources.selectors import select, selector_of
+from curate.sources.selectors import selector_of
 
 SPEAKER_KEYS = frozenset(
     [
@@ -51,10 +52,19 @@ TEXT_KEYS = frozenset(
 MAY_MATTER = re.compile(r"call|api|tool|func|action|param|result|attach|image|media|part", re.I)
 """Keys of items under which calls or other parts of what was said may stand."""
 LIST_KEYS = re.compile(r"dialog|conv|turn|utter|messag|chat|log|history|context|event|line", re.I)
-QUESTIONS = re.compile(r"(user|query|question|human|input|prompt)(s|es)?", re.I)
-ANSWERS = re.compile(
-    r"(bot|chatbot|assistant|system|agent|response|answer|reply|output|model)(s|es)?", re.I
-)
+_PARTIES: dict[Role, tuple[Sequence[str], re.Pattern[str]]] = {
+    "user": (
+        USER_KEYS,
+        re.compile(r"(user|query|question|human|input|prompt)(s|es)?", re.I),
+    ),
+    "assistant": (
+        REPLY_KEYS,
+        re.compile(
+            r"(bot|chatbot|assistant|system|agent|response|answer|reply|output|model)(s|es)?", re.I
+        ),
+    ),
+}
+"""Keys of what a party says: whole ones, and words in others."""
 
 Path = tuple[str, ...]
 Raw = dict[str, Any]
@@ -75,105 +85,171 @@ class ProposedMapping:
     doubts: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ItemField:
+    """One field of the items of conversations.
+
+    Attributes:
+        path: keys that lead to it within an item.
+        columns: its value in each item, one list per conversation; None where an item has none.
+    """
+
+    path: Path
+    columns: list[list[Any]]
+
+    @classmethod
+    def at(cls, path: Path, lists: list[list[Raw]]) -> ItemField:
+        """Return the field at a path of the items in these lists."""
+        return cls(path, [[_at_path(item, path) for item in items] for items in lists])
+
+    @property
+    def selector(self) -> str:
+        """Return the field's selector within an item."""
+        return selector_of(self.path)
+
+    @property
+    def values(self) -> list[Any]:
+        """Return the values of all items."""
+        return list(chain.from_iterable(self.columns))
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether some items have no text here."""
+        return not all(isinstance(value, str) for value in self.values)
+
+    @property
+    def is_text(self) -> bool:
+        """Return whether the values differ from item to item and read like text."""
+        texts = [value for value in self.values if isinstance(value, str) and value.strip()]
+        distinct = len(set(texts)) / (len(texts) or 1)
+        is_varied = distinct > 0.3 or self.path[-1].lower() in TEXT_KEYS
+        return bool(texts) and is_varied and reads_like_text(texts)
+
+    @property
+    def words(self) -> float:
+        """Return the mean number of words of the texts; one without spaces counts six characters as one."""
+        return mean_words([value for value in self.values if isinstance(value, str)])
+
+    @property
+    def text_score(self) -> float:
+        """Return how likely this is the text of the items, to be compared with other fields of them."""
+        values = self.values
+        covered = sum(isinstance(value, str) for value in values) / len(values)
+        is_named = self.path[-1].lower() in TEXT_KEYS
+        depth = len(self.path) - 1
+        return 2 * is_named + 2 * covered + min(self.words, 20) / 20 - 0.5 * depth
+
+    @property
+    def names(self) -> list[list[str | None]]:
+        """Return the values as speakers' names, by conversation."""
+        return [[speaker_name(value) for value in column] for column in self.columns]
+
+    @property
+    def is_speaker(self) -> bool:
+        """Return whether nearly every item has a short value, and conversations have a few that alternate."""
+        covered = alternating = total = changes = 0
+        lengths: list[int] = []
+        for column in self.names:
+            names = [name for name in column if name is not None]
+            covered += len(names) * 10 >= len(column) * 9
+            alternating += 2 <= len(set(names)) <= max(2, min(6, len(names) // 2 + 1))
+            changes += sum(one != other for one, other in pairwise(names))
+            total += max(0, len(names) - 1)
+            lengths += map(len, names)
+        enough = 0.8 * len(self.columns)
+        is_short = bool(lengths) and fmean(lengths) <= 40
+        return is_short and min(covered, alternating) >= enough and changes >= 0.3 * total
+
+    @property
+    def has_speakers_key(self) -> bool:
+        """Return whether a word of the field's key names speakers."""
+        return not SPEAKER_KEYS.isdisjoint(re.split(r"[_\s-]", self.path[-1].lower()))
+
+    @property
+    def speaker_score(self) -> float:
+        """Return how likely this names the speakers, to be compared with other fields of the same items."""
+        names = {str(name).lower() for name in chain.from_iterable(self.names)}
+        known = sum(name in ROLES or name in USERS or name in ASSISTANTS for name in names)
+        depth = len(self.path) - 1
+        share = known / len(names)
+        return 3 * share + 2 * self.has_speakers_key - 0.2 * depth - 0.1 * len(names)
+
+
 def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[ProposedMapping]:
-    """The way to read lists of objects as conversations, if there is one; `each` is where a mapping finds them."""
+    """Yield the way to read lists of objects as conversations, if any; `each` is where a mapping finds them."""
     lists = [items for items in lists if len(items) >= 2]
     if not lists:
         return
-    items = [item for value in lists for item in value]
-    paths = _scalar_paths(items)
-    texts = _text_paths(paths, items)
-    speakers = [path for path in paths if is_speaker(path, lists)]
-    asked = next((path for path in texts if is_named(path, USER_KEYS, QUESTIONS)), None)
-    replied = next(
-        (path for path in texts if is_named(path, REPLY_KEYS, ANSWERS) and path != asked), None
-    )
-    if asked and replied:  # then a label that changes from item to item is no speaker
+    fields = _scalar_fields(lists)
+    texts = _texts(fields)
+    question = next((text for text in texts if is_said_by("user", text.path)), None)
+    replies = (text for text in texts if is_said_by("assistant", text.path))
+    answer = next((text for text in replies if text is not question), None)
+    speakers = [field for field in fields if field.is_speaker]
+    if question and answer:  # then a label that changes from item to item is no speaker
         speakers = [
-            path
-            for path in speakers
-            if path not in (asked, replied) and _speaker_score(path, lists) >= 1
+            field
+            for field in speakers
+            if field.path not in (question.path, answer.path) and field.speaker_score >= 1
         ]
     if speakers and texts:
-        speaker = max(speakers, key=lambda path: _speaker_score(path, lists))
-        texts = [path for path in texts if path != speaker]
-        if texts:
-            yield _spoken(each, lists, speaker, texts)
+        speaker = max(speakers, key=lambda field: field.speaker_score)
+        others = [text for text in texts if text.path != speaker.path]
+        if others:
+            yield _spoken(each, lists, speaker, others)
             return
-    if asked and replied:
-        messages = [_message(asked, "user", items), _message(replied, "assistant", items)]
-        if _opens_without(replied, lists) and not _opens_without(asked, lists):
+        texts = []
+    if question and answer:
+        messages = [_message(question, "user"), _message(answer, "assistant")]
+        if _opens_without(answer) and not _opens_without(question):
             messages.reverse()  # an item is an answer and what the user says to it
-        words = f"questions under '{selector_of(asked)}' and answers under '{selector_of(replied)}'"
-        yield ProposedMapping(
-            {"each": each, "messages": messages}, words, ("roles are guessed from the keys",)
-        )
-    elif texts and LIST_KEYS.search(str(each)) and _words(texts[0], items) >= 3:
-        message = {"role_in_turn": ["user", "assistant"], "text": selector_of(texts[0])}
-        words = f"texts under '{selector_of(texts[0])}' and nobody named who speaks"
-        yield ProposedMapping(
-            {"each": each, "messages": [message]}, words, ("roles are taken in turn",)
-        )
-
-
-def _text_paths(paths: list[Path], items: list[Raw]) -> list[Path]:
-    """Those of the paths at which a text stands, the likeliest first."""
-    texts = [path for path in paths if is_text(path, items)]
-    return sorted(texts, key=lambda path: -_text_score(path, items))
+        found = f"questions under '{question.selector}' and answers under '{answer.selector}'"
+        doubts = ("roles are guessed from the keys",)
+        yield ProposedMapping({"each": each, "messages": messages}, found, doubts)
+    elif texts and LIST_KEYS.search(str(each)) and texts[0].words >= 3:
+        message = {"role_in_turn": ["user", "assistant"], "text": texts[0].selector}
+        found = f"texts under '{texts[0].selector}' and nobody named who speaks"
+        doubts = ("roles are taken in turn",)
+        yield ProposedMapping({"each": each, "messages": [message]}, found, doubts)
 
 
 def text_path(items: list[Raw]) -> Path | None:
-    """Find where the text of objects stands, most likely; None where none of them has one."""
-    return next(iter(_text_paths(_scalar_paths(items), items)), None)
+    """Return where the text of objects most likely is; None where none of them has one."""
+    return next((text.path for text in _texts(_scalar_fields([items]))), None)
 
 
-def _message(path: Path, role: str, items: list[Raw]) -> Raw:
-    message: Raw = {"role": role, "text": selector_of(path)}
-    lacking = any(not isinstance(at_path(item, path), str) for item in items)
-    return message | ({"optional": True} if lacking else {})
+def _texts(fields: list[ItemField]) -> list[ItemField]:
+    """Return the fields with texts, the likeliest first."""
+    return sorted((field for field in fields if field.is_text), key=lambda text: -text.text_score)
 
 
-def _scalar_paths(items: list[Raw]) -> list[Path]:
-    """Paths of one key or two, at which half of the items have a text, a number or a truth value."""
+def _scalar_fields(lists: list[list[Raw]]) -> list[ItemField]:
+    """Return the fields of one key or two at which 40 % of the items have a text, a number or a truth value."""
+    items = list(islice(chain.from_iterable(lists), 2000))
     counts: Counter[Path] = Counter()
-    for item in items[:2000]:
+    for item in items:
         for key, value in item.items():
             if isinstance(value, dict):
                 counts.update(
-                    (key, inner) for inner, at in value.items() if isinstance(at, str | int)
+                    (key, name) for name, at in value.items() if isinstance(at, str | int)
                 )
             elif isinstance(value, str | int):
                 counts[key,] += 1
-    least = 0.4 * min(len(items), 2000)
     return [
-        path
+        ItemField.at(path, lists)
         for path, number in counts.items()
-        if number >= least and not any('"' in key for key in path)  # no selector says such a key
-    ]
+        if number >= 0.4 * len(items) and not any('"' in key for key in path)
+    ]  # no selector has a key with a quotation mark
 
 
-def at_path(item: Any, path: Path) -> Any:
-    """Return the value at a path of keys, or None."""
+def _at_path(item: Any, path: Path) -> Any:
     for key in path:
         item = item.get(key) if isinstance(item, dict) else None
     return item
 
 
-def is_text(path: Path, items: list[Raw]) -> bool:
-    """True where the values differ from item to item and read like text."""
-    values = [
-        value for item in items if isinstance(value := at_path(item, path), str) and value.strip()
-    ]
-    distinct = len(set(values)) / len(values) if values else 0
-    return (
-        bool(values)
-        and (distinct > 0.3 or path[-1].lower() in TEXT_KEYS)
-        and reads_like_text(values)
-    )
-
-
 def reads_like_text(values: Sequence[str]) -> bool:
-    """More than one word, or one of a script that writes none apart, in at least a third of the texts."""
+    """Return whether a third of the texts have several words, or are long as in scripts without spaces."""
     long = sum(" " in value.strip() or len(value) > 12 for value in values)
     identifiers = sum(
         bool(re.fullmatch(r"(?:[^\W\d]|[:.+-])*+\d[\w:.+-]*+|https?://\S+", value))
@@ -182,126 +258,84 @@ def reads_like_text(values: Sequence[str]) -> bool:
     return long * 3 >= len(values) and identifiers * 2 < len(values)
 
 
-def _words(path: Path, items: list[Raw]) -> float:
-    values = [value for item in items if isinstance(value := at_path(item, path), str)]
-    return fmean(max(len(value.split()), len(value) / 6) for value in values) if values else 0.0
+def mean_words(texts: Sequence[str]) -> float:
+    """Return the mean number of words; six characters count as at least one. 0 without texts."""
+    return fmean(max(len(text.split()), len(text) / 6) for text in texts) if texts else 0.0
 
 
-def _text_score(path: Path, items: list[Raw]) -> float:
-    covered = sum(isinstance(at_path(item, path), str) for item in items) / len(items)
-    named = path[-1].lower() in TEXT_KEYS
-    return 2 * named + 2 * covered + min(_words(path, items), 20) / 20 - 0.5 * (len(path) - 1)
+def is_said_by(role: Role, path: Path) -> bool:
+    """Return whether a path's last key is a usual one for what a party says, or a word in any of its keys is."""
+    keys, pattern = _PARTIES[role]
+    words = [word for key in path for word in re.split(r"[_\s-]", key.lower())]
+    return path[-1].lower() in keys or any(map(pattern.fullmatch, words))
 
 
-def is_named(path: Path, keys: Sequence[str], pattern: re.Pattern[str]) -> bool:
-    """True where a path's last key is one of `keys`, or a word in any of its keys fits the pattern."""
-    parts = [part for key in path for part in re.split(r"[_\s-]", key.lower())]
-    return path[-1].lower() in keys or any(pattern.fullmatch(part) for part in parts)
+def _message(text: ItemField, role: Role) -> Raw:
+    return {"role": role, "text": text.selector} | ({"optional": True} if text.is_partial else {})
 
 
-def _opens_without(path: Path, lists: list[list[Raw]]) -> bool:
-    """True where the first items of most lists have nothing at a path."""
-    return sum(not at_path(items[0], path) for items in lists) * 2 > len(lists)
-
-
-def is_speaker(path: Path, lists: list[list[Raw]]) -> bool:
-    """Few distinct values in a dialogue, which alternate, in nearly every item."""
-    met = alternating = total = changes = 0
-    for items in lists:
-        names = [speaker_name(at_path(item, path)) for item in items]
-        said = [name for name in names if name is not None]
-        met += len(said) * 10 >= len(names) * 9
-        alternating += 2 <= len(set(said)) <= max(2, min(6, len(said) // 2 + 1))
-        changes += sum(one != other for one, other in pairwise(said))
-        total += max(0, len(said) - 1)
-    shown = [
-        name for items in lists for item in items if (name := speaker_name(at_path(item, path)))
-    ]
-    short = bool(shown) and fmean(map(len, shown)) <= 40
-    enough = 0.8 * len(lists)
-    return short and met >= enough and alternating >= enough and changes >= 0.3 * total
-
-
-def _speaker_score(path: Path, lists: list[list[Raw]]) -> float:
-    names = {str(speaker_name(at_path(item, path))).lower() for items in lists for item in items}
-    known = sum(name in ROLES or name in USERS or name in ASSISTANTS for name in names) / len(names)
-    parts = set(re.split(r"[_\s-]", path[-1].lower()))
-    return 3 * known + 2 * bool(parts & SPEAKER_KEYS) - 0.2 * (len(path) - 1) - 0.1 * len(names)
+def _opens_without(field: ItemField) -> bool:
+    """Return whether the first items of most conversations have no value."""
+    return sum(not column[0] for column in field.columns) * 2 > len(field.columns)
 
 
 def _spoken(
-    each: str | Raw, lists: list[list[Raw]], speaker: Path, texts: list[Path]
+    each: str | Raw, lists: list[list[Raw]], speaker: ItemField, texts: list[ItemField]
 ) -> ProposedMapping:
-    """A candidate of items with a speaker and a text."""
-    items = [item for value in lists for item in value]
+    """Return the way to read items with a speaker and a text; of `texts` the first is taken."""
     text = texts[0]
-    where = _where(text, items)
-    kept = [[item for item in value if _meets(where, item)] for value in lists]
-    roles, doubts = guess_roles(
-        [[speaker_name(at_path(item, speaker)) for item in value] for value in kept]
-    )
-    used = {speaker[0], text[0]}
-    others = {
+    where, matching = _where(text, lists)
+    roles, doubts = guess_roles(ItemField.at(speaker.path, matching).names)
+    used = {speaker.path[0], text.path[0]}
+    inner_keys = {
         key
+        for items in lists
         for item in items
         for key, value in item.items()
         if key not in used and isinstance(value, list | dict) and value
     }
-    is_vendors = (
-        speaker[-1] in ROLE_KEYS
-        and text[-1] in CONTENT_KEYS
-        and not where
-        and isinstance(each, str)
-    )
-    if is_vendors and not doubts and not others - READ_KEYS:
+    is_usual = speaker.path[-1] in ROLE_KEYS and text.path[-1] in CONTENT_KEYS
+    is_usual = is_usual and not where and isinstance(each, str)
+    if is_usual and not doubts and inner_keys <= READ_KEYS:
         mapping: Raw = {"each": each}
     else:
-        message: Raw = {"role_from": selector_of(speaker), "text": selector_of(text)}
-        if any(not isinstance(at_path(item, text), str) for value in kept for item in value):
+        message: Raw = {"role_from": speaker.selector, "text": text.selector}
+        if ItemField.at(text.path, matching).is_partial:
             message["optional"] = True
-            doubts.append(f"some items have no text under '{selector_of(text)}'")
-        mapping = (
-            {"each": each} | ({"where": where} if where else {}) | {"messages": [message]} | roles
-        )
-        others = {key for key in others if MAY_MATTER.search(key)}
-        if others:
-            doubts.append(f"items also hold {', '.join(sorted(others)[:4])}, kept in the metadata")
+            doubts.append(f"some items have no text under '{text.selector}'")
+        condition = {"where": where} if where else {}
+        mapping = {"each": each} | condition | {"messages": [message]} | roles
+        if odd := sorted(filter(MAY_MATTER.search, inner_keys)):
+            doubts.append(f"items also hold {', '.join(odd[:4])}, kept in the metadata")
     if where:
-        doubts.append(f"items without '{selector_of(text)}' are left out by `where`")
-    close = [path for path in texts[1:] if _words(path, items) >= 0.5 * _words(text, items)]
-    if close and text[-1].lower() not in TEXT_KEYS:
-        doubts.append(f"the text may also be '{selector_of(close[0])}'")
-    parts = set(re.split(r"[_\s-]", speaker[-1].lower()))
-    if not parts & SPEAKER_KEYS and (doubts or roles):
-        doubts.append(f"'{selector_of(speaker)}' may name no speaker")
-    names = f"speakers under '{selector_of(speaker)}', texts under '{selector_of(text)}'"
-    return ProposedMapping(mapping, names, tuple(doubts))
+        doubts.append(f"items without '{text.selector}' are left out by `where`")
+    close = [other for other in texts[1:] if other.words >= 0.5 * text.words]
+    if close and text.path[-1].lower() not in TEXT_KEYS:
+        doubts.append(f"the text may also be '{close[0].selector}'")
+    if not speaker.has_speakers_key and (doubts or roles):
+        doubts.append(f"'{speaker.selector}' may name no speaker")
+    found = f"speakers under '{speaker.selector}', texts under '{text.selector}'"
+    return ProposedMapping(mapping, found, tuple(doubts))
 
 
-def _where(text: Path, items: list[Raw]) -> Raw:
-    """A condition that tells items with a text from those without, where a field of few values does."""
-    lacking = [item for item in items if not isinstance(at_path(item, text), str)]
-    if not lacking:
-        return {}
-    for path in _scalar_paths(items):
-        if any(isinstance(at_path(item, path), list | dict) for item in items):
+def _where(text: ItemField, lists: list[list[Raw]]) -> tuple[Raw, list[list[Raw]]]:
+    """Return a condition on a field of few values that items with a text meet, and the items that meet it."""
+    if not text.is_partial:
+        return {}, lists
+    for field in _scalar_fields(lists):
+        values = field.values
+        if field.path == text.path or any(isinstance(value, list | dict) for value in values):
             continue
-        said: Counter[Any] = Counter()
-        texts: Counter[Any] = Counter()
-        for item in items:
-            value = at_path(item, path)
-            said[value] += 1
-            texts[value] += isinstance(at_path(item, text), str)
-        if path == text or len(said) > MOST_NAMES:
-            continue
-        kept = [value for value in said if texts[value] == said[value]]
-        if kept and all(texts[value] * 10 <= said[value] for value in said if value not in kept):
-            return {selector_of(path): kept[0] if len(kept) == 1 else kept}
-    return {}
-
-
-def _meets(where: Raw, item: Raw) -> bool:
-    return all(
-        select(item, selector) in (wanted if isinstance(wanted, list) else [wanted])
-        for selector, wanted in where.items()
-    )
+        totals = Counter(values)
+        with_text = Counter(
+            value for value, at in zip(values, text.values, strict=True) if isinstance(at, str)
+        )
+        met = [value for value in totals if with_text[value] == totals[value]]
+        is_clear = all(with_text[v] * 10 <= totals[v] for v in totals if v not in met)
+        if len(totals) <= MOST_NAMES and met and is_clear:
+            matching = [
+                [item for item, value in zip(items, column, strict=True) if value in met]
+                for items, column in zip(lists, field.columns, strict=True)
+            ]
+            return {field.selector: met[0] if len(met) == 1 else met}, matching
+    return {}, lists
