@@ -24,11 +24,12 @@ from curate.selection.contamination import EvalIndex
 from curate.selection.dedup import (
     Duplicate,
     Earlier,
-    ExactKeys,
     Read,
     Sketches,
     TextBatch,
     batches,
+    equal_groups,
+    exact_key,
     find_duplicates,
 )
 from curate.selection.expressions import evaluate
@@ -78,7 +79,7 @@ class Cleaner:
         self._near: dict[View, NearTexts] | None = None
         self.contaminated: dict[int, tuple[Collision, ...]] = {}
         self._rows = 0
-        self._exact = ExactKeys()
+        self._exact = bytearray()
         self._tied = array("Q")
         self._ties = array("Q")
         self._sketches = self._new_sketches()
@@ -116,7 +117,7 @@ class Cleaner:
         texts = self._near_texts(candidates) if views else {}
         duplicates = find_duplicates(
             order,
-            self._exact.groups() if config.exact else None,
+            equal_groups(self._exact) if config.exact else None,
             {view: texts[view] for view in views},
             threshold,
             self._similar(config, order),
@@ -137,7 +138,7 @@ class Cleaner:
         groups.unite_equal(self._tied, self._ties)
         near = self._config.split_near
         if near is not None:
-            groups.unite_equal(np.arange(self._rows), self._exact.groups())
+            groups.unite_equal(np.arange(self._rows), equal_groups(self._exact))
             for texts in self._near_texts(range(self._rows)).values():
                 texts.join(groups, near.threshold)
         names = table.select(pl.concat_str("content_hash", "id", separator=" ")).to_series()
@@ -160,7 +161,7 @@ class Cleaner:
             for place, collision in index.collisions(texts).items():
                 row = self._rows + place
                 self.contaminated[row] = (*self.contaminated.get(row, ()), collision)
-        self._exact.add(texts.dialogues)
+        self._exact += b"".join(map(exact_key, texts.dialogues))
         if self._sketches is not None:
             self._sketches.add(texts)
         ties = self._config.split.by if self._config.split is not None else ()

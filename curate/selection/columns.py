@@ -60,33 +60,6 @@ class Column:
     stages: tuple[ScoringStage, ...] = ()
 
 
-def _facts() -> list[Column]:
-    text, count = pl.String(), pl.Int32()
-    return [
-        Column("id", text, "Dialogue id."),
-        Column("content_hash", text, "128-bit hash of what a judge can see, 32 hex digits."),
-        Column("source", text, "Source name, from the lineage."),
-        Column("file", text, "File within the source."),
-        Column("group", text, "Task or tree id shared by alternatives."),
-        Column("role", text, "Role definition; over 80 characters: its first 70 and a hash."),
-        Column("language", text, "`language` or `lang` of the dialogue's metadata."),
-        Column("reward", pl.Float64(), "Reward the data came with."),
-        Column(
-            "rejected_as",
-            text,
-            f"Why the data calls it the worse alternative ({', '.join(REJECTED_SIDES)}); null where not.",
-        ),
-        Column("n_turns", count, "Turns that begin with a user message."),
-        Column("n_assistant_turns", count, "Turns with an assistant message, turn 0 included."),
-        Column("n_tool_calls", count, "Tool calls by the assistant."),
-        Column("characters", pl.Int64(), "Characters of all messages but system ones."),
-        Column("judge_unscored", text, "Why the judge gave no scores; null where it did."),
-        Column("adherence_unscored", text, "Why there is no adherence score; null where there is."),
-        Column("metrics_unscored", text, "Why the metrics gave no score; null where they did."),
-        Column("factuality_unscored", text, "Why the claims are not known; null where they are."),
-    ]
-
-
 _SCORE, _COUNT, _REAL, _TRUTH, _TEXT = (
     *(pl.Int8(), pl.Int32(), pl.Float64(), pl.Boolean(), pl.String()),
 )
@@ -120,15 +93,34 @@ def _of_turns(name: str) -> list[_Description]:
     ]
 
 
-_SCORES: dict[ScoringStage, list[_Description]] = {
-    "judge": [
+_DESCRIPTIONS: dict[tuple[ScoringStage, ...], list[_Description]] = {
+    (): [
+        ("id", _TEXT, "Dialogue id."),
+        ("content_hash", _TEXT, "128-bit hash of what a judge can see, 32 hex digits."),
+        ("source", _TEXT, "Source name, from the lineage."),
+        ("file", _TEXT, "File within the source."),
+        ("group", _TEXT, "Task or tree id shared by alternatives."),
+        ("role", _TEXT, "Role definition; over 80 characters: its first 70 and a hash."),
+        ("language", _TEXT, "`language` or `lang` of the dialogue's metadata."),
+        ("reward", _REAL, "Reward the data came with."),
         (
-            "verdict",
-            _VERDICT,
-            "By the rule, from the scores: poor < borderline < good < excellent.",
+            "rejected_as",
+            _TEXT,
+            f"Why the data calls it the worse alternative ({', '.join(REJECTED_SIDES)}); null where not.",
         ),
-        ("judge_verdict", _VERDICT, "What the judge itself said; null where it was not asked."),
-        ("verdict_mismatch", _TRUTH, "The two differ; null where the judge gave none."),
+        ("n_turns", _COUNT, "Turns that begin with a user message."),
+        ("n_assistant_turns", _COUNT, "Turns with an assistant message, turn 0 included."),
+        ("n_tool_calls", _COUNT, "Tool calls by the assistant."),
+        ("characters", pl.Int64(), "Characters of all messages but system ones."),
+        ("judge_unscored", _TEXT, "Why the judge gave no scores; null where it did."),
+        ("adherence_unscored", _TEXT, "Why there is no adherence score; null where there is."),
+        ("metrics_unscored", _TEXT, "Why the metrics gave no score; null where they did."),
+        ("factuality_unscored", _TEXT, "Why the claims are not known; null where they are."),
+    ],
+    ("judge",): [
+        ("verdict", _VERDICT, "By the rule, from scores: poor < borderline < good < excellent."),
+        ("judge_verdict", _VERDICT, "The judge's own verdict; null where it was not asked."),
+        ("verdict_mismatch", _TRUTH, "`verdict` and `judge_verdict` differ; null without both."),
         ("weakest_mismatch", _TRUTH, "Judge and rule name different weakest turns."),
         *(column for name in CONVERSATION_DIMENSIONS for column in _of_conversation(name)),
         *(column for name in TURN_DIMENSIONS for column in _of_turns(name)),
@@ -137,8 +129,8 @@ _SCORES: dict[ScoringStage, list[_Description]] = {
         (
             "mean_score",
             _REAL,
-            "Mean of the three turn dimensions' means and the conversation scores, 1-5; of "
-            "expectations where there are some. The column to rank by.",
+            "Mean of the three turn dimensions' means and the conversation scores, 1-5; from expectations where there "
+            "are any. The column to rank by.",
         ),
         ("n_issues", _COUNT, "Issues the judge listed over all turns."),
         ("n_unscored_turns", _COUNT, "Turns without a score in a dialogue that has others."),
@@ -146,19 +138,18 @@ _SCORES: dict[ScoringStage, list[_Description]] = {
         (
             "jury_disagreement",
             _REAL,
-            "Mean absolute difference between two judges' scores, 0-4, over all pairs of judges; null where one "
+            "Mean absolute difference between two judges' scores, 0-4, over all pairs of judges; null where only one "
             "judge was asked.",
         ),
         (
             "judge_coverage",
             _REAL,
-            "Least mass on the asked labels, or share of samples that could be used, 0-1; "
-            "needs mode tokens or samples.",
+            f"Lowest probability of the valid labels together, or share of usable samples, 0-1; {_READ}",
         ),
         (
             "levels_calibrated",
             _TRUTH,
-            "Scores are calibrated levels (`judge.calibration`), which verdict and weakest turn go by.",
+            "Scores are calibrated levels (`judge.calibration`), and so are verdict and weakest turn.",
         ),
         (
             "p_good",
@@ -167,19 +158,19 @@ _SCORES: dict[ScoringStage, list[_Description]] = {
         ),
         ("judge_key", _TEXT, "Model, mode and a hash of the judge's whole identity."),
     ],
-    "adherence": [
+    ("adherence",): [
         ("adherence", _REAL, "Session score, 0-1."),
-        ("adherent", _TRUTH, "By threshold or strict mode, as the recipe says."),
+        ("adherent", _TRUTH, "The role is kept, by threshold or strict mode, as the recipe says."),
         ("adherence_low", _REAL, "Lower end of the 95 % interval, 0-1."),
         ("adherence_high", _REAL, "Upper end of the 95 % interval, 0-1."),
         ("min_adherence", _REAL, "Lowest score of a turn, 0-1."),
-        ("n_off_role_turns", _COUNT, "Turns scored and not adherent."),
-        ("first_off_role_turn", _COUNT, "Number of the first such turn; null without one."),
+        ("n_off_role_turns", _COUNT, "Turns that are scored and not adherent."),
+        ("first_off_role_turn", _COUNT, "First turn that is not adherent; null where all are."),
         (
             "n_turns_in_role",
             _COUNT,
-            "Assistant turns before the first that is not adherent, or of which that is not known; all "
-            "where there is none. Null for granularity conversation.",
+            "Assistant turns before the first that is not adherent or has no score; all of them where there is no such "
+            "turn. Null for granularity conversation.",
         ),
         ("adherence_slope", _REAL, "Change of the score from one turn to the next."),
         ("adherence_slope_low", _REAL, "Lower end of the slope's 95 % interval."),
@@ -187,7 +178,7 @@ _SCORES: dict[ScoringStage, list[_Description]] = {
         (
             "adherence_trend_p",
             _REAL,
-            "That an order of the turns by chance shows a trend this strong, 0-1 (Mann-Kendall).",
+            "Probability of a trend this strong if the turns were in random order, 0-1 (Mann-Kendall).",
         ),
         *(
             (
@@ -198,8 +189,8 @@ _SCORES: dict[ScoringStage, list[_Description]] = {
             for kind in VIOLATIONS
         ),
         ("n_adherence_unscored_turns", _COUNT, "Turns without an adherence score."),
-        ("n_adherence_imputed", _COUNT, "Answers of 0.5 for want of evidence (on_missing: half)."),
-        ("adherence_coverage", _REAL, "Least mass on yes and no, 0-1; continuous mode only."),
+        ("n_adherence_imputed", _COUNT, "Answers of 0.5 for lack of evidence (on_missing: half)."),
+        ("adherence_coverage", _REAL, "Lowest P(yes) + P(no), 0-1; continuous mode only."),
         (
             "adherence_disagreement",
             _REAL,
@@ -207,11 +198,11 @@ _SCORES: dict[ScoringStage, list[_Description]] = {
         ),
         ("adherence_key", _TEXT, "Model, mode and a hash of the whole identity."),
     ],
-    "metrics": [
+    ("metrics",): [
         ("overall_score", _REAL, "Weighted sum of the metrics, 0-100."),
         ("metrics_passed", _TRUTH, "overall_score is at least `pass_threshold`."),
         ("overall_low", _REAL, "Lowest overall score with weights changed by up to 20 %."),
-        ("overall_high", _REAL, "Highest overall score with weights changed so."),
+        ("overall_high", _REAL, "Highest overall score with weights changed by up to 20 %."),
         ("n_poor_metrics", _COUNT, "Metrics with a score of 2 or less, or fail."),
         ("n_na_metrics", _COUNT, "Metrics that do not apply."),
         (
@@ -221,42 +212,35 @@ _SCORES: dict[ScoringStage, list[_Description]] = {
         ),
         ("metrics_key", _TEXT, "Model, mode and a hash of identity and weights."),
     ],
-    "factuality": [
-        ("factual_precision", _REAL, "True claims over factual ones, 0-1; null without claims."),
+    ("factuality",): [
+        ("factual_precision", _REAL, "Share of claims that are true, 0-1; null without claims."),
         ("min_factual_precision", _REAL, "Lowest precision of a turn that claims facts, 0-1."),
         ("n_claims", _COUNT, "Factual claims: true, false or unverifiable."),
-        ("n_false_claims", _COUNT, "Those of them that are false."),
-        ("n_unverifiable_claims", _COUNT, "Those that nothing at hand tells about."),
+        ("n_false_claims", _COUNT, "Claims that are false."),
+        ("n_unverifiable_claims", _COUNT, "Claims with no evidence for or against them."),
         ("factuality_key", _TEXT, "Model, mode and a hash of the whole identity."),
     ],
-}
-"""The columns of one stage each."""
-
-
-def _derived() -> list[Column]:
-    both: tuple[ScoringStage, ...] = ("judge", "adherence")
-    return [
-        Column(
+    ("judge", "adherence"): [
+        (
             "uncertainty",
-            pl.Float64(),
+            _REAL,
             "How undecided the judge was, 0-1: the larger of the mean spread of its readings over 2 and "
             "the mean of 1 - |2 P(yes) - 1| over turns. Null without distributions (modes json, binary).",
-            both,
         ),
-        Column(
+        (
             "attention",
-            pl.Float64(),
-            "How much a look by a human may teach, 0-1: the largest of uncertainty, "
-            "(5 - lowest_score) / 4 and 1 - adherence.",
-            both,
+            _REAL,
+            "How useful a look by a person may be, 0-1: the largest of uncertainty, (5 - lowest_score) / 4 and "
+            "1 - adherence.",
         ),
-    ]
+    ],
+}
+"""The columns by the stages whose scores they are made of, in the order of the table."""
 
-
-COLUMNS: tuple[Column, ...] = (
-    *_facts(),
-    *(Column(*column, (stage,)) for stage, columns in _SCORES.items() for column in columns),
-    *_derived(),
+COLUMNS: tuple[Column, ...] = tuple(
+    Column(*description, stages)
+    for stages, descriptions in _DESCRIPTIONS.items()
+    for description in descriptions
 )
 SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}
 STAGES_OF: dict[str, tuple[ScoringStage, ...]] = {column.name: column.stages for column in COLUMNS}
@@ -335,10 +319,5 @@ SCORE_OF: dict[ScoringStage, str] = {
     "factuality": "n_claims",
 }
 """For each stage, the column that is null exactly where it has no scores."""
-UNSCORED_OF: dict[ScoringStage, str] = {
-    "judge": "judge_unscored",
-    "adherence": "adherence_unscored",
-    "metrics": "metrics_unscored",
-    "factuality": "factuality_unscored",
-}
+UNSCORED_OF: dict[ScoringStage, str] = {stage: f"{stage}_unscored" for stage in SCORE_OF}
 """For each stage, the column that says why it has no scores."""

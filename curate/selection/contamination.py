@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
 from curate.records import Collision
 from curate.selection.config import EvalSet
-from curate.selection.dedup import BATCH, TextBatch
+from curate.selection.dedup import TextBatch, batches
 from curate.selection.minhash import U32
 from curate.selection.shingles import U64, TokenBatch, tokenise
 
@@ -51,8 +50,7 @@ class EvalIndex:
         self._rows: list[str] = []
         hashes: list[U64] = [np.empty(0, np.uint64)]
         owners: list[U32] = [np.empty(0, np.uint32)]
-        texts = iter(texts)
-        while batch := list(islice(texts, BATCH)):
+        for batch in batches(texts):
             runs = TokenBatch([tokenise(item.text) for item in batch]).runs(
                 config.ngram, short=False
             )

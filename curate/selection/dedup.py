@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ import orjson
 
 from curate.dialogue import Dialogue
 from curate.selection.config import DedupConfig, NearConfig, Removal, View
-from curate.selection.minhash import Bands, NearTexts, ShingleStore
+from curate.selection.minhash import Bands, KeptTexts, NearTexts
 from curate.selection.shingles import TokenBatch, tokenise, worth
 
 Read = Callable[[], Iterable[Dialogue]]
@@ -34,6 +35,7 @@ Read = Callable[[], Iterable[Dialogue]]
 Earlier = Mapping[int, Sequence[tuple[int, float]]]
 """For each row, the preferred rows that are too similar to it, each with the similarity."""
 
+Item = TypeVar("Item")
 BATCH = 256
 NEAR_REASONS: dict[View, Removal] = {
     "dialogue": "near_duplicate",
@@ -89,27 +91,16 @@ def exact_key(dialogue: Dialogue) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-class ExactKeys:
-    """The exact keys of many dialogues, 16 bytes each."""
-
-    def __init__(self) -> None:
-        self._keys = bytearray()
-
-    def add(self, dialogues: Iterable[Dialogue]) -> None:
-        """Append the keys of more dialogues."""
-        for dialogue in dialogues:
-            self._keys += exact_key(dialogue)
-
-    def groups(self) -> npt.NDArray[np.int64]:
-        """Return a group number for every dialogue, shape (dialogues,); equal dialogues have equal numbers."""
-        keys = np.frombuffer(bytes(self._keys), dtype=np.dtype("V16"))
-        return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+def equal_groups(keys: bytearray) -> npt.NDArray[np.int64]:
+    """Return a group number for every dialogue, shape (dialogues,), from their exact keys; equal ones have equal numbers."""
+    rows = np.frombuffer(bytes(keys), dtype=np.dtype("V16"))
+    return np.unique(rows, return_inverse=True)[1].astype(np.int64)
 
 
-def batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
-    """Yield dialogues in lists of `BATCH`; the last one may be shorter."""
-    dialogues = iter(dialogues)
-    while batch := list(islice(dialogues, BATCH)):
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yield items in lists of `BATCH`; the last one may be shorter."""
+    items = iter(items)
+    while batch := list(islice(items, BATCH)):
         yield batch
 
 
@@ -174,27 +165,18 @@ class Sketches:
         Returns:
             The candidates of each view.
         """
-        buckets_by_view = {view: bands.buckets(among) for view, bands in self._bands.items()}
-        stores = {
-            view: stack.enter_context(ShingleStore(buckets, folder))
-            for view, buckets in buckets_by_view.items()
+        near = {
+            view: stack.enter_context(NearTexts(bands.buckets(among), folder))
+            for view, bands in self._bands.items()
         }
-        candidates = {
-            view: set(buckets.items.tolist()) for view, buckets in buckets_by_view.items()
-        }
-        if any(candidates.values()):
-            self._collect(candidates, stores, read)
-        return {view: NearTexts(buckets_by_view[view], stores[view]) for view in buckets_by_view}
-
-    def _collect(
-        self, candidates: Mapping[View, set[int]], stores: Mapping[View, ShingleStore], read: Read
-    ) -> None:
-        for view, rows in candidates.items():
-            chosen = (dialogue for row, dialogue in enumerate(read()) if row in rows)
-            for batch in batches(chosen):
+        for view, texts in near.items():
+            candidates = set(texts.candidates)
+            chosen = (dialogue for row, dialogue in enumerate(read()) if row in candidates)
+            for batch in batches(chosen) if candidates else ():
                 runs = TextBatch(batch).hashed(view).runs(self._config.shingle, short=True)
                 for place in range(len(batch)):
-                    stores[view].add(runs.of(place))
+                    texts.add(runs.of(place))
+        return near
 
 
 def find_duplicates(
@@ -208,7 +190,7 @@ def find_duplicates(
 
     Args:
         order: rows, the most preferred first.
-        exact: group of each row (see `ExactKeys.groups`); None where exact duplicates may stay.
+        exact: group of each row (see `equal_groups`); None where exact duplicates may stay.
         near: near-duplicate candidates among the rows, by view.
         threshold: Jaccard similarity (0-1) from which on two texts are near-duplicates; not below the threshold that
             the candidates were collected for.
@@ -217,11 +199,11 @@ def find_duplicates(
     Returns:
         For each removed row: one collision for an exact duplicate, else the nearest kept row by each measure.
     """
-    keepers = {view: texts.keeper(threshold) for view, texts in near.items()}
-    first = None if exact is None else np.full(len(exact), -1, np.int64)
+    keepers = {view: KeptTexts(texts, threshold) for view, texts in near.items()}
+    first = np.full(0 if exact is None else len(exact), -1, np.int64)
     removed: dict[int, tuple[Duplicate, ...]] = {}
     for row in order:
-        if exact is not None and first is not None and (same := int(first[exact[row]])) >= 0:
+        if exact is not None and (same := int(first[exact[row]])) >= 0:
             removed[row] = (Duplicate("duplicate_exact", same, 1.0),)
             continue
         collisions = []
@@ -235,7 +217,7 @@ def find_duplicates(
         if collisions:
             removed[row] = tuple(collisions)
             continue
-        if exact is not None and first is not None:
+        if exact is not None:
             first[exact[row]] = row
         for keeper in keepers.values():
             keeper.add(row)
@@ -276,16 +258,15 @@ class Deduplication:
         self._stack = ExitStack()
         near = config.near
         sketches = Sketches(near, near.of, near.threshold) if near is not None else None
-        keys = ExactKeys()
-        count = 0
+        keys = bytearray()
         for batch in batches(read()):
-            count += len(batch)
-            keys.add(batch)
+            keys += b"".join(map(exact_key, batch))
             if sketches is not None:
                 sketches.add(TextBatch(batch))
-        self._exact = keys.groups() if config.exact else None
-        self._order = range(count)
-        rows = np.arange(count, dtype=np.int64)
+        exact = equal_groups(keys)
+        self._exact = exact if config.exact else None
+        self._order = range(len(exact))
+        rows = np.arange(len(exact), dtype=np.int64)
         self._near = sketches.open(rows, read, None, self._stack) if sketches else {}
 
     def __enter__(self) -> Deduplication:

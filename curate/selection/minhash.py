@@ -146,20 +146,24 @@ class Buckets:
         )
 
 
-class ShingleStore:
-    """The shingles of all candidates, as sorted 64-bit hashes in a temporary file.
+class NearTexts:
+    """The texts that share a band with another, and their shingles: sorted 64-bit hashes in a temporary file.
 
-    They must be added in the order of `Buckets.items`.
+    The shingles must be added in the order of `candidates`.
+
+    Attributes:
+        candidates: numbers of these texts, ascending.
     """
 
     def __init__(self, buckets: Buckets, folder: Path | None) -> None:
-        self._buckets = buckets
+        self.candidates: list[int] = buckets.items.tolist()
+        self.buckets = buckets
         self._file: IO[bytes] = TemporaryFile(dir=folder)  # noqa: SIM115 (closed by __exit__)
-        self._offsets = np.zeros(len(buckets.items) + 1, np.int64)
+        self._offsets = np.zeros(len(self.candidates) + 1, np.int64)
         self._added = 0
         self._hashes: U64 | None = None
 
-    def __enter__(self) -> ShingleStore:
+    def __enter__(self) -> NearTexts:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,41 +177,23 @@ class ShingleStore:
         self._offsets[self._added + 1] = self._offsets[self._added] + len(unique)
         self._added += 1
 
-    def jaccard(self, item: int, other: int, at_least: float = 0.0) -> float:
+    def jaccard(self, item: int, other: int, at_least: float) -> float:
         """Return the Jaccard similarity of two candidates, 0-1; 0 where their sizes rule out `at_least`."""
-        first, second = self._of(item), self._of(other)
+        first, second = self._shingles(item), self._shingles(other)
         small, large = sorted((len(first), len(second)))
-        if not small or small / large < at_least:
+        if small / large < at_least:
             return 0.0
         intersection = len(np.intersect1d(first, second, assume_unique=True))
         return intersection / (small + large - intersection)
 
-    def _of(self, item: int) -> U64:
-        place = self._buckets.place(item)
+    def _shingles(self, item: int) -> U64:
+        place = self.buckets.place(item)
         if place is None or place >= self._added:
             raise RuntimeError(f"the shingles of text {item} were not added")
         if self._hashes is None:
             self._file.flush()
-            count = int(self._offsets[self._added])
-            # an empty file cannot be mapped
-            self._hashes = (
-                np.memmap(self._file, np.uint64, mode="r", shape=(count,))
-                if count
-                else np.empty(0, np.uint64)
-            )
+            self._hashes = np.memmap(self._file, np.uint64, mode="r")
         return self._hashes[self._offsets[place] : self._offsets[place + 1]]
-
-
-class NearTexts:
-    """Confirmed near-duplicates among texts: the buckets of the candidates and their shingles."""
-
-    def __init__(self, buckets: Buckets, store: ShingleStore) -> None:
-        self._buckets = buckets
-        self._store = store
-
-    def keeper(self, threshold: float) -> KeptTexts:
-        """Return an empty set of kept texts for this threshold."""
-        return KeptTexts(self._buckets, self._store, threshold)
 
     def join(self, groups: Groups, threshold: float) -> None:
         """Unite the groups of all near-duplicates, so that chains of them end up in one group.
@@ -215,14 +201,14 @@ class NearTexts:
         Texts of a bucket that are already united are compared as one, so a large cluster costs one comparison a text.
         """
         clusters: dict[int, dict[int, list[int]]] = defaultdict(dict)
-        for item in self._buckets.items.tolist():
-            for bucket in self._buckets.of(item):
+        for item in self.candidates:
+            for bucket in self.buckets.of(item):
                 clusters_in_bucket = clusters[bucket]
                 for key, members in clusters_in_bucket.items():
                     for other in members:
                         if groups.find(key) == groups.find(item):
                             break
-                        if self._store.jaccard(item, other, threshold) >= threshold:
+                        if self.jaccard(item, other, threshold) >= threshold:
                             groups.unite(item, other)
                 root = groups.find(item)
                 cluster = next(
@@ -234,9 +220,8 @@ class NearTexts:
 class KeptTexts:
     """Kept texts of which no two are near-duplicates."""
 
-    def __init__(self, buckets: Buckets, store: ShingleStore, threshold: float) -> None:
-        self._buckets = buckets
-        self._store = store
+    def __init__(self, texts: NearTexts, threshold: float) -> None:
+        self._texts = texts
         self._threshold = threshold
         self._kept: dict[int, list[int]] = defaultdict(list)
         self._turn: dict[int, int] = {}
@@ -244,18 +229,18 @@ class KeptTexts:
     def nearest(self, item: int) -> tuple[int, float] | None:
         """Return the most similar kept text and its similarity (the earliest where several tie); None where none reaches the threshold."""
         candidates = {
-            other for bucket in self._buckets.of(item) for other in self._kept.get(bucket, ())
+            other for bucket in self._texts.buckets.of(item) for other in self._kept.get(bucket, ())
         }
         best: tuple[int, float] | None = None
         for other in sorted(candidates, key=self._turn.__getitem__):
-            similarity = self._store.jaccard(item, other, self._threshold)
+            similarity = self._texts.jaccard(item, other, self._threshold)
             if similarity >= self._threshold and (best is None or similarity > best[1]):
                 best = other, similarity
         return best
 
     def add(self, item: int) -> None:
         """Keep a text."""
-        buckets = self._buckets.of(item)
+        buckets = self._texts.buckets.of(item)
         if buckets:
             self._turn[item] = len(self._turn)
         for bucket in buckets:

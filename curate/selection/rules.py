@@ -44,24 +44,17 @@ DEFAULT_TOP = Share(fraction=0.5, by="mean_score")
 _REMOVALS: tuple[Removal, ...] = get_args(Removal)
 _COLLISIONS = pl.List(
     pl.Struct(
-        {
-            "reason": pl.String(),
-            "other": pl.String(),
-            "similarity": pl.Float64(),
-            "text": pl.String(),
-        }
+        {"reason": pl.String, "other": pl.String, "similarity": pl.Float64, "text": pl.String}
     )
 )
-
 _REVIEWED = pl.Struct(
     {
-        "accept": pl.Boolean(),
+        "accept": pl.Boolean,
         "raters": pl.List(pl.String),
-        "time": pl.String(),
+        "time": pl.String,
         "rule_reasons": pl.List(pl.String),
     }
 )
-
 DECISION_SCHEMA: dict[str, pl.DataType] = {
     "dialogue_id": pl.String(),
     "content_hash": pl.String(),
@@ -174,22 +167,18 @@ def decide(
         # a space keeps the column apart from every other: no condition's name has one
         columns.append(f"why {name}")
         work = work.with_columns(value.alias("value")).with_columns(reason.alias(columns[-1]))
-    collisions: dict[int, list[Collision]] = {}
+    collisions: Collisions = {}
     if cleaning is not None:
-        _collide(collisions, cleaning.contaminated)
-        work = _removals(work, cleaning.contaminated, columns, _REMOVALS[:1])
+        work = _removals(work, cleaning.contaminated, columns)
         meets_conditions = work.with_columns(met=_met(columns))["met"].arg_true().to_list()
         duplicates = cleaning.duplicates(table, meets_conditions)
-        _collide(collisions, duplicates)
-        work = _removals(work, duplicates, columns, _REMOVALS[1:])
+        work = _removals(work, duplicates, columns)
+        collisions = cleaning.contaminated | duplicates
     top = share_taken(table, config)
     if top is not None:
         work = _top(table, work.with_columns(met=_met(columns)), top, ran)
         columns.append("why top")
-    missing = pl.any_horizontal(
-        pl.lit(False),
-        *(pl.col(name).str.ends_with(":unscored").fill_null(False) for name in columns),
-    )
+    missing = _any(pl.col(name).str.ends_with(":unscored").fill_null(False) for name in columns)
     why = _listed([pl.when(missing).then(pl.lit("unscored")), *map(pl.col, columns)])
     # with_columns, because without a condition the list is a constant, which must fill the rows there are
     reasons = work.with_columns(why.alias("reasons"))["reasons"]
@@ -220,41 +209,26 @@ def _met(columns: Sequence[str]) -> pl.Expr:
     return pl.all_horizontal(pl.lit(True), *(pl.col(name).is_null() for name in columns))
 
 
-def _collide(collisions: dict[int, list[Collision]], more: Collisions) -> None:
-    for row, row_collisions in more.items():
-        collisions.setdefault(row, []).extend(row_collisions)
-
-
-def _removals(
-    work: pl.DataFrame, collisions: Collisions, columns: list[str], reasons: Sequence[Removal]
-) -> pl.DataFrame:
-    """Add a column to `work` for each reason that occurs, and its name to `columns`."""
-    for reason in reasons:
-        rows = [
-            row
-            for row, row_collisions in collisions.items()
-            if any(c.reason == reason for c in row_collisions)
-        ]
-        if not rows:
-            continue
+def _removals(work: pl.DataFrame, collisions: Collisions, columns: list[str]) -> pl.DataFrame:
+    """Add a column to `work` for each reason of a collision, and its name to `columns`."""
+    rows: dict[str, list[int]] = {}
+    for row, row_collisions in collisions.items():
+        for collision in row_collisions:
+            rows.setdefault(collision.reason, []).append(row)
+    for reason in sorted(rows, key=_REMOVALS.index):
         columns.append(f"why {reason}")
         is_removed = pl.int_range(pl.len(), dtype=pl.Int64).is_in(
-            pl.Series(rows, dtype=pl.Int64).implode()
+            pl.Series(rows[reason], dtype=pl.Int64).implode()
         )
-        work = work.with_columns(
-            pl.when(is_removed).then(pl.lit(reason)).otherwise(None).alias(columns[-1])
-        )
+        work = work.with_columns(pl.when(is_removed).then(pl.lit(reason)).alias(columns[-1]))
     return work
 
 
 def _collision_column(collisions: Collisions, height: int) -> pl.Series:
     none: list[dict[str, Any]] = []
-    if not collisions:
+    if not collisions:  # a list of a million empty ones takes half a minute
         return pl.Series("collisions", [none], dtype=_COLLISIONS).new_from_index(0, height)
-    values = [
-        [c.model_dump() for c in collisions[row]] if row in collisions else none
-        for row in range(height)
-    ]
+    values = [[c.model_dump() for c in collisions.get(row, ())] for row in range(height)]
     return pl.Series("collisions", values, dtype=_COLLISIONS)
 
 
@@ -369,17 +343,14 @@ def _scored(table: pl.DataFrame) -> pl.DataFrame:
     return table.select("id", "content_hash", **flags)
 
 
-def _any(columns: Iterable[str]) -> pl.Expr:
+def _any(columns: Iterable[str | pl.Expr]) -> pl.Expr:
     return pl.any_horizontal(pl.lit(False), *columns)
 
 
 def _reason(name: str, stages: frozenset[ScoringStage], *, may_waive: bool) -> pl.Expr:
     """Return an expression: null where column `value` is true or the condition is waived, else the reason code."""
     skipped = _any(f"{stage}_skipped" for stage in stages)
-    failed = pl.any_horizontal(
-        pl.lit(False),
-        *(pl.col(f"{stage}_missing") & ~pl.col(f"{stage}_skipped") for stage in stages),
-    )
+    failed = _any(pl.col(f"{stage}_missing") & ~pl.col(f"{stage}_skipped") for stage in stages)
     waived = skipped if may_waive and len(stages) == 1 else pl.lit(False)
     return (
         pl.when(waived)
@@ -392,7 +363,6 @@ def _reason(name: str, stages: frozenset[ScoringStage], *, may_waive: bool) -> p
         .then(pl.lit(f"{name}:null"))
         .when(~pl.col("value"))
         .then(pl.lit(name))
-        .otherwise(pl.lit(None, dtype=pl.String))
     )
 
 

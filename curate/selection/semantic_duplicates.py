@@ -7,8 +7,7 @@ number of dialogues; the embeddings (4 bytes a dimension) are kept in a temporar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, cast
@@ -57,43 +56,27 @@ def similar_pairs(
     Returns:
         For each row, the rows before it in `order` that are too similar, each with the cosine (at most 1).
     """
+    if not order:
+        return {}
     rank = {row: place for place, row in enumerate(order)}
     chosen = (dialogue for row, dialogue in enumerate(read()) if row in rank)
-    rows = sorted(rank)
     similar: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    with _matrix(folder) as write:
+    with TemporaryFile(dir=folder) as file:
         for batch in batches(chosen):
-            write(_normalised(embed([view_text(dialogue, config.of) for dialogue in batch])))
-        vectors = write(None)
-        places = np.argsort([rank[row] for row in rows])
+            vectors = _normalised(embed([view_text(dialogue, config.of) for dialogue in batch]))
+            file.write(vectors.tobytes())
+        file.flush()
+        matrix = np.memmap(file, np.float32, mode="r").reshape(len(order), -1)
+        places = np.argsort([rank[row] for row in sorted(rank)])
         for start in range(0, len(order), _BLOCK):
-            mine = vectors[places[start : start + _BLOCK]]
+            mine = matrix[places[start : start + _BLOCK]]
             for other in range(0, start + len(mine), _BLOCK):
-                cosines = mine @ vectors[places[other : other + _BLOCK]].T
+                cosines = mine @ matrix[places[other : other + _BLOCK]].T
                 for i, j in np.argwhere(cosines >= config.threshold).tolist():
                     if other + j < start + i:
                         near = order[other + j], min(float(cosines[i, j]), 1.0)
                         similar[order[start + i]].append(near)
     return similar
-
-
-@contextmanager
-def _matrix(folder: Path | None) -> Iterator[Callable[[F32 | None], F32]]:
-    """Yield a function that appends rows to a matrix on disk; called with None, it returns the whole matrix."""
-    with TemporaryFile(dir=folder) as file:
-        shape = [0, 0]
-
-        def write(rows: F32 | None) -> F32:
-            if rows is not None:
-                file.write(rows.tobytes())
-                shape[:] = shape[0] + len(rows), rows.shape[1]
-                return rows
-            file.flush()
-            if not shape[0]:
-                return np.empty((0, 1), np.float32)
-            return np.memmap(file, np.float32, mode="r", shape=(shape[0], shape[1]))
-
-        yield write
 
 
 def _normalised(vectors: F32) -> F32:

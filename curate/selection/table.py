@@ -50,12 +50,6 @@ from curate.selection.columns import (
 CHUNK = 5_000
 """Rows held as Python objects before they become a frame: tens of MB."""
 _LARGEST_INT = 2**63 - 1
-_IDENTITIES = {
-    "judge": "judge_key",
-    "adherence": "adherence_key",
-    "metrics": "metrics_key",
-    "factuality": "factuality_key",
-}
 _FACTS = [
     column for column in COLUMNS if not column.stages and column.name not in UNSCORED_OF.values()
 ]
@@ -164,11 +158,11 @@ def mixed_identities(table: pl.DataFrame | pl.LazyFrame) -> dict[str, list[str]]
     """
     keys = {
         stage: table.lazy()
-        .select(pl.col(column).drop_nulls().unique().sort())
+        .select(pl.col(f"{stage}_key").drop_nulls().unique().sort())
         .collect()
         .to_series()
         .to_list()
-        for stage, column in _IDENTITIES.items()
+        for stage in UNSCORED_OF
     }
     return {stage: identities for stage, identities in keys.items() if len(identities) > 1}
 
