@@ -15,7 +15,7 @@ import orjson
 from curate.dialogue import Dialogue, Lineage, Message, RoleOrigin, leading_system_text
 from curate.records import QuarantinedRow
 from curate.sources.config import RoleFrom, SourceConfig
-from curate.sources.unit_result import Draft, RawRow, RowFault, Unit, UnitResult
+from curate.sources.unit_result import Draft, RawRow, Unit, UnitResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,19 @@ class UnitMaker:
             self._dialogue(part, rows, base, draft, reading, original_id)
             for draft in reading.drafts
         )
-        faults = [self.aside(part, fault, raws.get(fault.row)) for fault in reading.rows]
-        parts = [
-            self.aside(part, RowFault(rows[0], item.reason, item.detail), None, item.part)
-            for item in reading.parts
-        ]
-        return Unit(rows, part.label, dialogues, (*faults, *parts), items_left_out=reading.left_out)
+        quarantined = tuple(
+            QuarantinedRow(
+                source=self.config.source_name,
+                file=part.label,
+                row=fault.row or rows[0],
+                part=fault.part,
+                reason=fault.reason,
+                detail=fault.detail,
+                raw=None if fault.row is None else _writable(raws.get(fault.row)),
+            )
+            for fault in reading.faults
+        )
+        return Unit(rows, part.label, dialogues, quarantined, items_left_out=reading.left_out)
 
     def _free(self, wanted_id: str) -> str:
         """Return the id, or the first of `id~2`, `id~3`, … that is not used yet; mark it as used."""
@@ -111,20 +118,6 @@ class UnitMaker:
         order = data + recipe if self.role_from == "data" else recipe + data
         return next(
             ((text, origin) for text, origin in order if text and text.strip()), (None, None)
-        )
-
-    def aside(
-        self, part: SourcePart, fault: RowFault, raw: Any, name: str | None = None
-    ) -> QuarantinedRow:
-        """Return the quarantine record of a row, or of its part `name`."""
-        return QuarantinedRow(
-            source=self.config.source_name,
-            file=part.label,
-            row=fault.row,
-            part=name,
-            reason=fault.reason,
-            detail=fault.detail,
-            raw=_writable(raw),
         )
 
 

@@ -65,6 +65,11 @@ class Abstention:
     reason: str
     ambiguous: bool = False
 
+    @property
+    def is_unknown(self) -> bool:
+        """Return whether rows could be parsed and none of them fits a shape."""
+        return self.parsed > 0 and not self.shares
+
 
 def as_row(value: Any) -> Row | None:
     """Return a raw value as a row: an object as it is, a list of messages or a transcript inside one; None for others."""

@@ -8,6 +8,7 @@ metadata: those of the row under their own names, those of the items under `per_
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any, Literal
 
 import orjson
@@ -32,11 +33,11 @@ from curate.sources.selectors import Conditions, Parse, Selector, first_failing,
 from curate.sources.transcripts import split_at_marks, split_at_names
 from curate.sources.unit_result import (
     Draft,
-    PartFault,
     Row,
     UnitResult,
     UnreadableError,
     checked,
+    of_sides,
     scalar_id,
     text_of,
     type_name,
@@ -168,7 +169,7 @@ class Mapping(Config):
         if self.answers is not None:
             return self._two_sides(row, messages, fields, identifier, left_out)
         drafts = (Draft(checked(tuple(messages)), fields),)
-        return UnitResult(identifier, drafts, left_out=dict(left_out))
+        return UnitResult(identifier, drafts, left_out=left_out)
 
     # ---- items ----------------------------------------------------------------------------------
 
@@ -325,23 +326,14 @@ class Mapping(Config):
             names = ["chosen", "rejected"]
         elif first_failing(answers.second_better, row, self.parse) is None:
             names = ["rejected", "chosen"]
-        drafts, faults = [], []
-        for name, selector in zip(names, answers.of, strict=True):
-            try:
-                answer = self._side(row, selector)
-                side = checked((*messages, *answer))
-            except UnreadableError as fault:
-                faults.append(PartFault(name, fault.reason, fault.detail))
-                continue
-            preference = {"preference": name} if name in ("chosen", "rejected") else {}
-            labels = {**fields["labels"], **preference}
-            drafts.append(Draft(side, {**fields, "labels": labels}, part=name))
-        if not drafts:
-            raise UnreadableError(faults[0].reason, f"{faults[0].part}: {faults[0].detail}")
-        drafts.sort(key=lambda draft: draft.part or "")
-        return UnitResult(
-            identifier, tuple(drafts), tuple(faults), siblings=True, left_out=dict(left_out)
-        )
+
+        def read(selector: Selector) -> Draft:
+            return Draft(checked((*messages, *self._side(row, selector))), {**fields})
+
+        sides = {
+            name: partial(read, selector) for name, selector in zip(names, answers.of, strict=True)
+        }
+        return of_sides(identifier, sides, left_out)
 
     def _side(self, row: Row, selector: Selector) -> list[Message]:
         answer = select(row, selector, self.parse)

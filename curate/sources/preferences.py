@@ -7,25 +7,25 @@ dialogue, and the unreadable side is counted as a part.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from curate.sources.chats import as_raw, draft
 from curate.sources.fields import read_id
 from curate.sources.messages import ROLE_KEYS, ROLES, decoded
 from curate.sources.unit_result import (
+    SIDES,
     Draft,
-    PartFault,
     Row,
     UnitResult,
     UnreadableError,
+    of_sides,
     present,
     text_of,
     type_name,
 )
 
-SIDES = ("chosen", "rejected")
 CONTEXT_KEYS = (
     "conversations",
     "messages",
@@ -40,6 +40,7 @@ MARKER = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):[ \t]?")
 
 # Raw messages, and metadata.
 Side = tuple[list[Any], dict[str, Any]]
+SideReader = Callable[[], Side]
 
 
 def read_preference(row: Row) -> UnitResult:
@@ -48,46 +49,33 @@ def read_preference(row: Row) -> UnitResult:
     Raises:
         UnreadableError: neither side can be read; the reason is the chosen side's.
     """
-    sides, used = _sides(row)
-    return _two_sides(row, sides, used)
+    return _two_sides(row, *_sides(row))
 
 
-def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -> UnitResult:
-    drafts: list[Draft] = []
-    faults: list[PartFault] = []
-    for name, read in sides.items():
-        try:
-            raw, extra = read()
-            side = draft(row, raw, used, extra)
-            side.fields["labels"] = {**side.fields.get("labels", {}), "preference": name}
-            drafts.append(replace(side, part=name))
-        except UnreadableError as fault:
-            faults.append(PartFault(name, fault.reason, fault.detail))
-    if not drafts:
-        raise UnreadableError(faults[0].reason, f"{faults[0].part}: {faults[0].detail}")
-    return UnitResult(read_id(row)[0], tuple(drafts), tuple(faults), siblings=True)
+def _two_sides(row: Row, sides: Iterable[SideReader], used: set[str]) -> UnitResult:
+    def read(side: SideReader) -> Draft:
+        raw, extra = side()
+        return draft(row, raw, used, extra)
+
+    readers = {name: partial(read, side) for name, side in zip(SIDES, sides, strict=True)}
+    return of_sides(read_id(row)[0], readers)
 
 
-def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
-    """Return a reader of each side, and the keys that they read.
+def _sides(row: Row) -> tuple[Iterable[SideReader], set[str]]:
+    """Return the readers of the chosen and the rejected side, and the keys that they read.
 
     Known forms: `chosen_messages`/`rejected_messages`; OpenAI's `input` with `preferred_output` and
     `non_preferred_output`; ms-swift's `messages` with `rejected_response` or `rejected_messages`;
     `chosen`/`rejected` as text, message or list, after a prompt or as whole conversations.
     """
     if "chosen_messages" in row and "rejected_messages" in row:
-        names = ("chosen_messages", "rejected_messages")
-        whole = {side: _later(_whole, row[name]) for side, name in zip(SIDES, names, strict=True)}
-        return whole, set(names)
+        keys = ("chosen_messages", "rejected_messages")
+        return [partial(_whole, row[key]) for key in keys], {*keys}
     if "preferred_output" in row and "non_preferred_output" in row:
         prompt = row.get("input")
         context = prompt.get("messages") if isinstance(prompt, dict) else None
-        names = ("preferred_output", "non_preferred_output")
-        after = {
-            side: _later(_after, context, row[name])
-            for side, name in zip(SIDES, names, strict=True)
-        }
-        return after, {"input", *names}
+        keys = ("preferred_output", "non_preferred_output")
+        return [partial(_after, context, row[key]) for key in keys], {"input", *keys}
     if "messages" in row and ("rejected_response" in row or "rejected_messages" in row):
         return _swift_sides(row)
     if "chosen" not in row or "rejected" not in row:
@@ -98,10 +86,10 @@ def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
     if key == "instruction" and isinstance(context, str):
         input_text = text_of(row.get("input"), "input")
         context, used = f"{context}\n{input_text}" if input_text else context, used | {"input"}
-    return {side: _later(_after, context, row[side]) for side in SIDES}, used
+    return [partial(_after, context, row[side]) for side in SIDES], used
 
 
-def _swift_sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
+def _swift_sides(row: Row) -> tuple[Iterable[SideReader], set[str]]:
     key = "rejected_messages" if row.get("rejected_messages") is not None else "rejected_response"
     messages = decoded(row["messages"])
 
@@ -112,15 +100,8 @@ def _swift_sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
             raise UnreadableError("bad_type", f"'messages' is {type_name(messages)}")
         return _after(messages[:-1], row[key])
 
-    return {"chosen": _later(_whole, messages), "rejected": rejected}, {
-        "messages",
-        "rejected_messages",
-        "rejected_response",
-    }
-
-
-def _later(read: Callable[..., Side], *values: Any) -> Callable[[], Side]:
-    return lambda: read(*values)
+    used = {"messages", "rejected_messages", "rejected_response"}
+    return (partial(_whole, messages), rejected), used
 
 
 def _whole(side: Any) -> Side:
@@ -161,9 +142,8 @@ def read_hh(row: Row) -> UnitResult:
     """
     if "chosen" in row and "rejected" in row:
         prompt = text_of(row.get("prompt"), "prompt") if row.get("prompt") is not None else ""
-        sides = {side: _later(_read_transcript, prompt, row[side]) for side in SIDES}
-        used = {*SIDES, *(["prompt"] if is_transcript(prompt) else [])}
-        return _two_sides(row, sides, used)
+        sides = [partial(_read_transcript, prompt, row[side]) for side in SIDES]
+        return _two_sides(row, sides, {*SIDES, *(["prompt"] if is_transcript(prompt) else [])})
     key = next((key for key in TRANSCRIPT_KEYS if is_transcript(row.get(key))), None)
     if key is None:
         raise UnreadableError("missing_field", "no text with 'Human:' and 'Assistant:' in it")

@@ -23,7 +23,7 @@ from curate.sources.mapping import Mapping
 from curate.sources.row_layout import laid_out
 from curate.sources.structure import candidates, row_selectors
 from curate.sources.structure_objects import ProposedMapping
-from curate.sources.unit_result import Draft, RawRow, Row, UnreadableError, scalar_id
+from curate.sources.unit_result import ODD_ROW, Draft, RawRow, Row, UnreadableError, scalar_id
 
 CERTAIN = 0.95
 LEAST = 0.5
@@ -231,7 +231,7 @@ def _read(mapping: Mapping, row: Row | None) -> Draft | str:
         return mapping.read(row).drafts[0]
     except UnreadableError as fault:
         return fault.reason
-    except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
+    except ODD_ROW:
         return "unreadable"
 
 

@@ -7,7 +7,7 @@ one row at a time (all rows of a file where rows have to be joined) and the ids 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -15,7 +15,6 @@ from typing import Any
 
 import orjson
 
-from curate.dialogue import Dialogue
 from curate.errors import CurateError, SourceError, UsageError
 from curate.sources.assemble import SourcePart, UnitMaker, capped
 from curate.sources.config import RoleFrom, SourceConfig
@@ -30,13 +29,12 @@ from curate.sources.detect import (
     key_names,
     summarise,
 )
-from curate.sources.formats import fitting, format_named
 from curate.sources.hub_datasets import Rows, hub_rows, is_hub_source
 from curate.sources.input_files import SkippedFile, list_files
 from curate.sources.mapping import Mapping
+from curate.sources.part_reader import PartReader
 from curate.sources.proposal import (
     LEAST,
-    Proposal,
     UnknownShapeError,
     detect_structure,
     propose,
@@ -45,24 +43,12 @@ from curate.sources.proposal import (
 )
 from curate.sources.raw_rows import read_rows
 from curate.sources.row_layout import Joined, join_rows, laid_out
-from curate.sources.selectors import first_failing
-from curate.sources.trees import read_flat
-from curate.sources.turns_table import read_table
 from curate.sources.unit_result import (
     RawRow,
-    Reader,
-    Row,
     RowCounts,
-    RowFault,
     Unit,
-    UnitResult,
-    UnreadableError,
-    type_name,
 )
 from curate.wording import plural
-
-_ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
-"""Errors that reading a row of an unforeseen kind may raise."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +128,11 @@ class Source:
             SourceError: a file has gone or has become unreadable since it was opened.
         """
         maker = UnitMaker(self.config, role, scenario, role_from)
-        units = (
-            unit
-            for part in self.parts
-            for unit in _part_units(part, self.detections[part.label], maker, self.joined)
-        )
+        readers = {
+            label: PartReader(self.config, detection, self.joined)
+            for label, detection in self.detections.items()
+        }
+        units = (unit for part in self.parts for unit in readers[part.label].units(part, maker))
         taken = made = 0
         for unit in units:
             whole = unit if self.config.cap is None else capped(unit, self.config.cap - made)
@@ -208,41 +194,45 @@ def _raw_row(number: int, row: Any) -> RawRow:
 
 
 def _opened(
-    config: SourceConfig, parts: tuple[SourcePart, ...], skipped: tuple[SkippedFile, ...]
+    config: SourceConfig, parts: Iterable[SourcePart], skipped: tuple[SkippedFile, ...]
 ) -> Source:
     mapping = config.mapping
     joined = join_rows(mapping.join, config.encoding) if mapping and mapping.join else None
+    opened: list[SourcePart] = []
     detections: dict[str, Detection] = {}
     abstained: dict[str, Abstention] = {}
     samples: dict[str, list[Any]] = {}
-    passed = list(skipped)
-    parts = tuple(_laid_out(part, mapping) for part in parts)
-    for part in parts:
+    not_read = list(skipped)
+    for part in (_laid_out(part, mapping) for part in parts):
         sample = list(islice(part.rows(), SAMPLE))
         if not sample:
-            passed.append(SkippedFile(part.label, "holds no rows"))
+            not_read.append(SkippedFile(part.label, "holds no rows"))
             continue
-        found = _detect(config, sample, joined)
-        if isinstance(found, Abstention) and found.parsed and not found.shares:
-            values = [raw.value for raw in sample if raw.fault is None]
-            structure = detect_structure(values, len(sample))
-            samples[part.label] = values
-            found = structure or found
-        if isinstance(found, Detection):
-            detections[part.label] = found
+        opened.append(part)
+        result = _detect(config, sample, joined)
+        values = [raw.value for raw in sample if raw.fault is None]
+        if isinstance(result, Abstention) and result.is_unknown:
+            result = detect_structure(values, len(sample)) or result
+        if isinstance(result, Detection):
+            detections[part.label] = result
         else:
-            abstained[part.label] = found
-    _settle(detections, abstained, passed, samples)
+            abstained[part.label], samples[part.label] = result, values
     if not detections:
-        proposal = propose(list(samples.values())) if len(samples) == len(abstained) else None
-        if len(abstained) == 1:
-            [(label, found)] = abstained.items()
-            raise refuse_shape(found, label, proposal)
-        raise _nothing(config, passed, abstained, proposal)
-    kept = tuple(part for part in parts if part.label in detections)
+        raise _refused(config, not_read, abstained, samples)
+    others = list(detections.values())
+    for label, abstention in abstained.items():
+        like = _like_others(abstention, samples[label], others)
+        if like is not None:
+            detections[label] = like
+        elif abstention.ambiguous:
+            raise refuse_shape(abstention, label)
+        else:
+            not_read.append(SkippedFile(label, abstention.reason))
+    opened = [part for part in opened if part.label in detections]
     if mapping is None:
-        kept = tuple(_laid_out(part, detections[part.label].mapping) for part in kept)
-    return Source(config, summarise(detections), detections, kept, tuple(passed), joined)
+        opened = [_laid_out(part, detections[part.label].mapping) for part in opened]
+    summary = summarise(detections)
+    return Source(config, summary, detections, tuple(opened), tuple(not_read), joined)
 
 
 def _laid_out(part: SourcePart, mapping: Mapping | None) -> SourcePart:
@@ -258,193 +248,66 @@ def _detect(
 ) -> Detection | Abstention:
     if config.mapping is None and config.shape == "auto":
         return detect(sample, config.columns)
-    name = "mapping" if config.mapping is not None else config.shape
+    key = "shape" if config.mapping is None else "mapping"
+    name = config.shape if config.mapping is None else "mapping"
     rows = [as_row(raw.value) for raw in sample if raw.fault is None]
     flat = config.mapping is None and is_flat(name, rows)
-    set_to = Detection(name, 0.0, len(sample), flat=flat, mapping=config.mapping)
-    read = None if flat else _reader(set_to, joined)
-    if read is None:
-        hits = sum(name in fitting(row or {}, config.columns) for row in rows)
-    else:
-        hits = sum(_is_readable(raw, read, set_to) for raw in sample)
-    given = f"source.{'mapping' if config.mapping is not None else 'shape'} is set"
-    reason = f"{given}; it fits {hits} of {len(sample)} sampled rows"
-    return replace(set_to, confidence=hits / len(sample), reason=reason)
+    detection = Detection(name, 0.0, len(sample), flat=flat, mapping=config.mapping)
+    hits = PartReader(config, detection, joined).readable(sample)
+    reason = f"source.{key} is set; it fits {hits} of {len(sample)} sampled rows"
+    return replace(detection, confidence=hits / len(sample), reason=reason)
 
 
-def _reader(found: Detection, joined: Joined | None) -> Reader | None:
-    """Return the function that makes dialogues of a single row; None where rows have to be joined."""
-    if found.mapping is None:
-        return format_named(found.shape).read
-    return found.mapping.read if joined is None else joined.reader(found.mapping)
+def _like_others(
+    abstention: Abstention, values: list[Any], others: Sequence[Detection]
+) -> Detection | None:
+    """Return the detection of a file without a shape, taken from the other files; None where it fits none of theirs.
 
-
-def _is_readable(raw: RawRow, read: Reader, found: Detection) -> bool:
-    try:
-        return bool(_reading_of(raw, read, found).drafts)
-    except (UnreadableError, *_ODD_ROW):
-        return False
-
-
-def _settle(
-    detections: dict[str, Detection],
-    abstained: dict[str, Abstention],
-    passed: list[SkippedFile],
-    samples: dict[str, list[Any]],
-) -> None:
-    """Decide on files without a shape by the others, once some have one.
-
-    A file that fits one of their shapes, if badly or not only, takes that one; so does a file of which
-    nothing can be parsed, so that its rows are quarantined, and one of which a mapping that structure gave
-    for others reads half. One of no known shape is skipped.
-
-    Raises:
-        UsageError: an ambiguous file that the others do not settle.
+    A file that fits one of their shapes, if badly or not only, takes that one; so does a file of which nothing can be
+    parsed, so that its rows are quarantined, and one of which a mapping that structure gave for others reads half.
     """
-    if not detections:
-        return
-    shapes = [found.shape for found in detections.values()]
-    usual = max(sorted(set(shapes)), key=shapes.count)
-    mappings = {
-        found.mapping.model_dump_json(): found for found in detections.values() if found.mapping
-    }
-    for label, found in abstained.items():
-        shared = [name for name in found.shares if name in shapes]
-        shares = {
-            key: share_read(one.mapping, samples.get(label, [])) for key, one in mappings.items()
-        }
+    shapes = [other.shape for other in others]
+    shared = [name for name in abstention.shares if name in shapes]
+    if shared or not abstention.parsed:
+        shape = shared[0] if shared else max(sorted(set(shapes)), key=shapes.count)
+        like = others[shapes.index(shape)]
+        share = abstention.shares.get(shape, 0.0)
+        reason = f"{abstention.reason}; taken for {shape} like other files"
+    elif not abstention.is_unknown:
+        return None
+    else:
+        mapped = {other.mapping.model_dump_json(): other for other in others if other.mapping}
+        shares = {key: share_read(other.mapping, values) for key, other in mapped.items()}
         best = max(shares, key=lambda key: shares[key], default=None)
-        if found.parsed == 0 or shared:
-            shape = shared[0] if shared else usual
-            reason = f"{found.reason}; taken for {shape} like other files"
-            like = next(one for one in detections.values() if one.shape == shape)
-            share = found.shares.get(shape, 0.0)
-            detections[label] = Detection(
-                shape, share, found.sampled, reason=reason, mapping=like.mapping
-            )
-        elif best is not None and shares[best] >= LEAST:
-            like = mappings[best]
-            reason = f"{like.reason}; taken like other files"
-            detections[label] = Detection(
-                "mapping", shares[best], found.sampled, reason=reason, mapping=like.mapping
-            )
-        elif found.ambiguous:
-            raise refuse_shape(found, label)
-        else:
-            passed.append(SkippedFile(label, found.reason))
+        if best is None or shares[best] < LEAST:
+            return None
+        share, like = shares[best], mapped[best]
+        reason = f"{like.reason}; taken like other files"
+    flat = is_flat(like.shape, map(as_row, values))
+    return Detection(
+        like.shape, share, abstention.sampled, reason=reason, flat=flat, mapping=like.mapping
+    )
 
 
-def _nothing(
+def _refused(
     config: SourceConfig,
-    passed: list[SkippedFile],
+    not_read: list[SkippedFile],
     abstained: dict[str, Abstention],
-    proposal: Proposal | None,
+    samples: dict[str, list[Any]],
 ) -> CurateError:
-    """The error for a source without a single file to read; each file is named with its reason."""
-    named = [f"{label}: {found.reason}" for label, found in abstained.items()]
-    named += [f"{item.file}: {item.reason}" for item in passed]
-    more = f" (and {len(named) - 4} more)" if len(named) > 4 else ""
-    got = "; ".join(named[:4]) + more
+    """Return the error for a source without a single file to read; each file is named with its reason."""
+    are_unknown = all(abstention.is_unknown for abstention in abstained.values())
+    proposal = propose(list(samples.values())) if are_unknown else None
+    if len(abstained) == 1:
+        [(label, abstention)] = abstained.items()
+        return refuse_shape(abstention, label, proposal)
+    reasons = [f"{label}: {abstention.reason}" for label, abstention in abstained.items()]
+    reasons += [f"{item.file}: {item.reason}" for item in not_read]
+    more = f" (and {len(reasons) - 4} more)" if len(reasons) > 4 else ""
+    got = "; ".join(reasons[:4]) + more
     where = ", ".join(config.paths)
     if abstained:
         return UnknownShapeError(f"no file under {where} has a known shape", got, proposal)
     return SourceError(
         f"{where} is empty", got=got, expected="at least one row", fix="check source.path"
     )
-
-
-# ---- reading ------------------------------------------------------------------------------------
-
-
-def _part_units(
-    part: SourcePart, found: Detection, maker: UnitMaker, joined: Joined | None
-) -> Iterator[Unit]:
-    read = None if found.flat else _reader(found, joined)
-    rows = _kept(part, found, maker.config)
-    if read is None:
-        yield from _joined_units(part, rows, found, maker)
-        return
-    for raw in rows:
-        if isinstance(raw, Unit):
-            yield raw
-        else:
-            reading = _read_row(raw, read, maker, found)
-            yield maker.unit(part, (raw.number,), {raw.number: raw.value}, reading)
-
-
-def _kept(part: SourcePart, found: Detection, config: SourceConfig) -> Iterator[RawRow | Unit]:
-    """Yield the part's rows; instead of each row that `source.where` leaves out, a unit that counts it."""
-    if not config.where:
-        yield from part.rows()
-        return
-    for raw in part.rows():
-        row = None if raw.fault is not None else _as_row(raw.value, found)
-        failing = None if row is None else first_failing(config.where, row)
-        if failing is None:
-            yield raw
-        else:
-            yield Unit((), part.label, (), (), rows_left_out={f"where.{failing}": 1})
-
-
-def _read_row(raw: RawRow, read: Reader, maker: UnitMaker, found: Detection) -> UnitResult:
-    try:
-        return _reading_of(raw, read, found)
-    except UnreadableError as fault:
-        reason, detail = _refined(raw, fault, maker.config, found)
-    except _ODD_ROW as problem:
-        # A row of a kind nobody foresaw must not stop the others; it is quarantined under a code of its own.
-        reason, detail = "unreadable", f"{type(problem).__name__}: {problem}"[:300]
-    return UnitResult(None, (), rows=(RowFault(raw.number, reason, detail),))
-
-
-def _reading_of(raw: RawRow, read: Reader, found: Detection) -> UnitResult:
-    reading = read(_row_of(raw, found))
-    # Dialogue's own checks belong to the row, too: they run once here, on what was read.
-    for draft in reading.drafts:
-        Dialogue(id="-", messages=draft.messages, **draft.fields)
-    return reading if reading.id is not None else replace(reading, id=raw.key)
-
-
-def _as_row(value: Any, found: Detection) -> Row | None:
-    return as_row(value) if found.mapping is None else as_mapped_row(value)
-
-
-def _row_of(raw: RawRow, found: Detection) -> Row:
-    if raw.fault is not None:
-        raise UnreadableError(raw.fault, raw.detail)
-    row = _as_row(raw.value, found)
-    if row is None:
-        raise UnreadableError("not_an_object", f"the row is {type_name(raw.value)}")
-    return row
-
-
-def _refined(
-    raw: RawRow, fault: UnreadableError, config: SourceConfig, found: Detection
-) -> tuple[str, str]:
-    """Return the reason and detail of a fault: `shape_mismatch` for a missing field if the row fits another shape."""
-    if fault.reason == "missing_field" and config.mapping is None:
-        row = as_row(raw.value)
-        others = [name for name in fitting(row or {}, config.columns) if name != found.shape]
-        if others:
-            return "shape_mismatch", f"the row looks like {others[0]}; {fault.detail}"
-    return fault.reason, fault.detail
-
-
-def _joined_units(
-    part: SourcePart, kept: Iterator[RawRow | Unit], found: Detection, maker: UnitMaker
-) -> Iterator[Unit]:
-    rows: list[tuple[int, Row]] = []
-    raws: dict[int, Any] = {}
-    for raw in kept:
-        if isinstance(raw, Unit):
-            yield raw
-            continue
-        raws[raw.number] = raw.value
-        try:
-            rows.append((raw.number, _row_of(raw, found)))
-        except UnreadableError as fault:
-            bad = RowFault(raw.number, fault.reason, fault.detail)
-            yield maker.unit(part, (raw.number,), raws, UnitResult(None, (), rows=(bad,)))
-    groups = read_flat(rows) if found.shape == "oasst" else read_table(rows, maker.config.columns)
-    for numbers, reading in groups:
-        yield maker.unit(part, numbers, raws, reading)

@@ -20,9 +20,8 @@ from curate.sources.fields import read_fields
 from curate.sources.messages import read_message
 from curate.sources.unit_result import (
     Draft,
-    PartFault,
+    Fault,
     Row,
-    RowFault,
     UnitResult,
     UnreadableError,
     check_user,
@@ -70,7 +69,7 @@ def read_nested(row: Row) -> UnitResult:
     drafts, faults = _drafts(root, tree_id, shared.get("metadata", {}))
     if not drafts:
         raise UnreadableError("no_assistant", "no path of the tree has an assistant message")
-    parts = tuple(PartFault(node.id, fault.reason, fault.detail) for node, fault in faults)
+    parts = tuple(fault.at(part=node.id) for node, fault in faults)
     return UnitResult(tree_id, tuple(drafts), parts)
 
 
@@ -196,15 +195,15 @@ def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], Un
         The rows of each tree, sorted, and its reading. Rows on no dialogue are faults of the reading.
     """
     nodes: dict[str, Node] = {}
-    faults: list[RowFault] = []
+    faults: dict[int, Fault] = {}
     for number, row in rows:
         key, parent = present(row, ID_KEYS), present(row, PARENT_KEYS)
         node_id = scalar_id(row[key]) if key else None
         if node_id is None:
-            faults.append(RowFault(number, "missing_field", f"none of {', '.join(ID_KEYS)}"))
+            faults[number] = Fault("missing_field", f"none of {', '.join(ID_KEYS)}", number)
         elif node_id in nodes:
             first = nodes[node_id].row
-            faults.append(RowFault(number, "duplicate_message", f"id of row {first}: {node_id}"))
+            faults[number] = Fault("duplicate_message", f"id of row {first}: {node_id}", number)
         else:
             nodes[node_id] = _node(row, node_id, number)
             nodes[node_id].parent = scalar_id(row[parent]) if parent else None
@@ -217,13 +216,12 @@ def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], Un
         members = _members(root)
         reached_ids.update(node.id for node in members)
         yield tuple(sorted(node.row for node in members)), _read_flat_tree(root, members)
-    faults.extend(
-        RowFault(node.row, "missing_parent", f"parent {node.parent} leads to no root")
-        for node in nodes.values()
-        if node.id not in reached_ids
-    )
-    for fault in sorted(faults, key=lambda fault: fault.row):
-        yield (fault.row,), UnitResult(None, (), rows=(fault,))
+    for node in nodes.values():
+        if node.id not in reached_ids:
+            detail = f"parent {node.parent} leads to no root"
+            faults[node.row] = Fault("missing_parent", detail, node.row)
+    for number in sorted(faults):
+        yield (number,), UnitResult(None, faults=(faults[number],))
 
 
 def _members(root: Node) -> list[Node]:
@@ -247,9 +245,9 @@ def _read_flat_tree(root: Node, members: list[Node]) -> UnitResult:
         if node.row in used:
             continue
         if node.fault is not None:
-            faults.append(RowFault(node.row, node.fault.reason, node.fault.detail))
+            faults.append(node.fault.at(node.row))
         elif id(node) in lost:
-            faults.append(RowFault(node.row, "missing_parent", "a message above it was left out"))
+            faults.append(Fault("missing_parent", "a message above it was left out", node.row))
         else:
-            faults.append(RowFault(node.row, "no_assistant", "no assistant message after this one"))
-    return UnitResult(tree_id, tuple(drafts), rows=tuple(faults))
+            faults.append(Fault("no_assistant", "no assistant message after this one", node.row))
+    return UnitResult(tree_id, tuple(drafts), tuple(faults))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from curate.sources.config import Columns
@@ -15,8 +15,8 @@ from curate.sources.fields import read_fields
 from curate.sources.messages import Speakers, read_messages, speaker_name
 from curate.sources.unit_result import (
     Draft,
+    Fault,
     Row,
-    RowFault,
     UnitResult,
     UnreadableError,
     checked,
@@ -98,80 +98,61 @@ def read_table(
     A conversation with a row that cannot be read is not used: it would have a hole. Its other rows
     are quarantined as `incomplete_conversation`.
     """
-    found = next((hit for _, row in rows if (hit := find_columns(row, columns))), None)
+    names = next((names for _, row in rows if (names := find_columns(row, columns))), None)
+    needed = names.conversation if names else "conversation id, role and text columns"
     groups: dict[str, list[tuple[int, Row]]] = {}
     for number, row in rows:
-        key = scalar_id(row.get(found.conversation)) if found else None
+        key = scalar_id(row.get(names.conversation)) if names else None
         if key is None:
-            needed = found.conversation if found else "conversation id, role and text columns"
-            fault = RowFault(number, "missing_field", f"no {needed}")
-            yield (number,), UnitResult(None, (), rows=(fault,))
+            fault = Fault("missing_field", f"no {needed}", number)
+            yield (number,), UnitResult(None, faults=(fault,))
         else:
             groups.setdefault(key, []).append((number, row))
-    if found is not None:
+    if names is not None:
         for key, members in groups.items():
             numbers = tuple(number for number, _ in members)
-            yield numbers, _read_conversation(key, members, found, columns)
+            yield numbers, _read_conversation(key, members, names, columns)
 
 
 def _read_conversation(
-    key: str, members: list[tuple[int, Row]], found: ColumnNames, columns: Columns
+    key: str, members: list[tuple[int, Row]], names: ColumnNames, columns: Columns
 ) -> UnitResult:
-    members = _ordered(members, found.order)
-    varying = _varying([row for _, row in members], found)
+    members = _ordered(members, names.order)
+    varying = _varying([row for _, row in members], names)
     speakers = Speakers(columns.roles, columns.in_order)
     left_out: Counter[str] = Counter()
     messages = []
     for number, row in members:
         raw = {name: row[name] for name in varying if row.get(name) is not None}
-        raw |= {"role": row.get(found.role), "content": row.get(found.text)}
+        raw |= {"role": row.get(names.role), "content": row.get(names.text)}
         try:
-            own = speakers.named(row.get(found.role))
-            if own == "skip":
-                left_out[f"items of {speaker_name(row[found.role])}"] += 1
+            role = speakers.named(row.get(names.role))
+            if role == "skip":
+                left_out[f"items of {speaker_name(row[names.role])}"] += 1
                 continue
-            raw |= {"role": own} if own else {}
+            raw |= {"role": role} if role else {}
             read_messages([raw])
-        except UnreadableError as fault:
-            return _refused(key, members, number, fault)
+        except UnreadableError as error:
+            others = Fault("incomplete_conversation", f"row {number}: {error.reason}")
+            faults = (error.at(n) if n == number else replace(others, row=n) for n, _ in members)
+            return UnitResult(key, faults=tuple(faults))
         messages.append(raw)
-    first = members[0][1]
-    used = found.all | varying
     try:
         read, extra = read_messages(messages)
-        fields = read_fields(first, used, extra)
+        fields = read_fields(members[0][1], names.all | varying, extra)
         draft = Draft(checked(read), fields)
-    except UnreadableError as fault:
-        return UnitResult(
-            key,
-            (),
-            rows=tuple(RowFault(number, fault.reason, fault.detail) for number, _ in members),
-        )
-    return UnitResult(key, (draft,), left_out=dict(left_out))
+    except UnreadableError as error:
+        return UnitResult(key, faults=tuple(error.at(number) for number, _ in members))
+    return UnitResult(key, (draft,), left_out=left_out)
 
 
-def _refused(
-    key: str, members: list[tuple[int, Row]], bad: int, fault: UnreadableError
-) -> UnitResult:
-    return UnitResult(
-        key,
-        (),
-        rows=tuple(
-            RowFault(number, fault.reason, fault.detail)
-            if number == bad
-            else RowFault(number, "incomplete_conversation", f"row {bad}: {fault.reason}")
-            for number, _ in members
-        ),
-    )
-
-
-def _varying(rows: list[Row], found: ColumnNames) -> set[str]:
+def _varying(rows: list[Row], names: ColumnNames) -> set[str]:
     """Return the columns that belong to messages: known fields of messages, and columns that differ between rows."""
-    names = dict.fromkeys(name for row in rows for name in row)
+    keys = dict.fromkeys(name for row in rows for name in row)
     return {
         name
-        for name in names
-        if name not in found.all
+        for name in keys
+        if name not in names.all
         and (name in MESSAGE_KEYS or any(row.get(name) != rows[0].get(name) for row in rows))
     }
 

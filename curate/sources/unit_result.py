@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from curate.dialogue import Dialogue, Message
@@ -50,6 +50,16 @@ def shown_bytes(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why one row of a unit, or one part of a unit that is a single row, gave nothing."""
+
+    reason: str
+    detail: str = ""
+    row: int | None = None
+    part: str | None = None
+
+
 class UnreadableError(Exception):
     """A row, or a part of one, that cannot be read. Never leaves `curate.sources`."""
 
@@ -57,6 +67,14 @@ class UnreadableError(Exception):
         self.reason = reason
         self.detail = detail
         super().__init__(f"{reason}: {detail}")
+
+    def at(self, row: int | None = None, part: str | None = None) -> Fault:
+        """Return the fault of a row or of a part."""
+        return Fault(self.reason, self.detail, row, part)
+
+
+ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""Errors that reading a row of an unforeseen kind may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,40 +91,52 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class PartFault:
-    """A part of a readable row that could not be read."""
-
-    part: str
-    reason: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RowFault:
-    """One row, of a unit of several, that gave nothing."""
-
-    row: int
-    reason: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class UnitResult:
-    """What a unit gave: dialogues, parts that could not be read, rows of a group that gave nothing.
+    """What a unit gave: dialogues, and faults of rows and parts that gave none.
 
     `id` is the unit's id in the data. Drafts without a `group` get the unit's id as theirs where `siblings`.
     `left_out` counts what the source's mapping leaves out of the conversation, by what it says.
     """
 
     id: str | None
-    drafts: tuple[Draft, ...]
-    parts: tuple[PartFault, ...] = ()
-    rows: tuple[RowFault, ...] = ()
+    drafts: tuple[Draft, ...] = ()
+    faults: tuple[Fault, ...] = ()
     siblings: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 Reader = Callable[[Row], UnitResult]
+SIDES = ("chosen", "rejected")
+
+
+def of_sides(
+    identifier: str | None,
+    sides: Mapping[str, Callable[[], Draft]],
+    left_out: Mapping[str, int] | None = None,
+) -> UnitResult:
+    """Return two alternatives as siblings, the chosen one first; a side that cannot be read is a fault.
+
+    Args:
+        sides: a reader of each side. A side named as in `SIDES` gets its name as the label `preference`.
+
+    Raises:
+        UnreadableError: neither side can be read; the reason is the first side's.
+    """
+    drafts: list[Draft] = []
+    faults: list[Fault] = []
+    for name, read in sides.items():
+        try:
+            side = replace(read(), part=name)
+        except UnreadableError as error:
+            faults.append(error.at(part=name))
+            continue
+        if name in SIDES:
+            side.fields["labels"] = {**side.fields.get("labels", {}), "preference": name}
+        drafts.append(side)
+    if not drafts:
+        raise UnreadableError(faults[0].reason, f"{faults[0].part}: {faults[0].detail}")
+    drafts.sort(key=lambda draft: draft.part or "")
+    return UnitResult(identifier, tuple(drafts), tuple(faults), True, left_out or {})
 
 
 def checked(messages: tuple[Message, ...]) -> tuple[Message, ...]:

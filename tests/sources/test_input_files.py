@@ -485,3 +485,18 @@ def test_lines_that_end_where_a_block_does(tmp_path: Path, encoding: str | None)
         read = list(read_rows(path, encoding))
         assert [row.value for row in read] == rows
         assert [row.number for row in read] == [1, 3, 5]
+
+
+def test_a_file_taken_for_flat_trees_like_the_others_is_read_as_flat(tmp_path: Path) -> None:
+    tree = [
+        {"message_id": "a", "parent_id": None, "role": "prompter", "text": "Hi"},
+        {"message_id": "b", "parent_id": "a", "role": "assistant", "text": "Hello"},
+        {"message_id": "c", "parent_id": "b", "role": "prompter", "text": "Bye"},
+    ]
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]}
+    for name, rows in {"all": tree, "most": [*tree, chat, chat]}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    loaded = load(SourceConfig(path=str(tmp_path)))
+    assert [detection.flat for detection in loaded.source.detections.values()] == [True, True]
+    assert [len(dialogue.messages) for dialogue in loaded.dialogues] == [2, 2]
+    assert dict(loaded.tally.reasons) == {"no_assistant": 2, "missing_field": 2}
