@@ -11,8 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json
-from curate.cli.printing import number_table, short, show_assumed_scales, show_unused, with_interval
+from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json, print_line
+from curate.cli.printing import (
+    clip,
+    number_table,
+    short,
+    show_assumed_scales,
+    show_unused,
+    with_interval,
+)
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -80,16 +87,16 @@ def agreement(
     )
     report = measured.report
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        print_json(report)
         return
     show_agreement(OUT, report, details=details)
     for name, reason in report.not_measured.items():
-        OUT.print(f"[yellow]not measured:[/yellow] {name}: {escape(reason)}", soft_wrap=True)
+        print_line(f"[yellow]not measured:[/yellow] {name}: {escape(reason)}")
     show_assumed_scales(report.assumed_scales)
     show_unused(measured.unused, report.rows)
-    OUT.print(escape(report.sentence), soft_wrap=True)
+    print_line(escape(report.sentence))
     if advice := " ".join(_advice(report)):
-        OUT.print(advice, soft_wrap=True)
+        print_line(advice)
 
 
 def show_agreement(console: Console, report: Agreement, *, details: bool = False) -> None:
@@ -203,10 +210,9 @@ def _show_details(console: Console, name: str, dimension: DimensionAgreement) ->
     if dimension.slices:
         table = number_table("slice", "", "labels", "of", "kappa", texts=("", "kappa"))
         for part in dimension.slices:
-            shown = part.value if len(part.value) <= _WIDTH else f"{part.value[: _WIDTH - 1]}…"
             table.add_row(
                 part.by,
-                escape(shown),
+                escape(clip(part.value, _WIDTH)),
                 f"{part.labels:,}",
                 f"{part.dialogues:,}",
                 figure(part.kappa),

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import Progress
 
-from curate.cli.console import ERR, OUT, AsJson, print_json, resumable
-from curate.cli.printing import number_table
+from curate.cli.console import ERR, OUT, AsJson, print_json, print_line, resumable
+from curate.cli.printing import cell, ends, number_table
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -65,10 +65,10 @@ def audit(
         )
     path = write_trust_report(run_folder, report)
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        print_json(report)
         return
     show_audit(OUT, report)
-    OUT.print(f"written: {escape(str(path))}, with the ids behind each figure", soft_wrap=True)
+    print_line(f"written: {escape(str(path))}, with the ids behind each figure")
     OUT.print(_ENDING)
 
 
@@ -82,11 +82,10 @@ def show_audit(console: Console, report: AuditReport) -> None:
         if check.part != part:
             part = check.part
             table.add_row(f"[bold]{part}[/bold]")
-        low, high = check.interval or (None, None)
         table.add_row(
             Padding(escape(check.name), (0, 0, 0, 2)),
-            "" if check.figure is None else f"{check.figure:.2f}",
-            "" if low is None or high is None else f"{low:.2f} to {high:.2f}",
+            cell(check.figure),
+            ends(check.interval),
             f"{check.threshold:.2f}",
             f"{check.n:,}",
             check.status.replace("_", " ").replace("not enough data", "too little"),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from curate.cli.console import ERR, OUT, AsJson, Overrides, print_json, resumable
+from curate.cli.console import ERR, OUT, AsJson, Overrides, print_json, print_line, resumable
 
 if TYPE_CHECKING:
     from curate.benchmark.benchmark_run import Benchmark
@@ -105,7 +105,7 @@ def benchmark(
     if out is None:
         OUT.print("nothing was written; --out DIR keeps tables, scores and plots")
         return
-    OUT.print(f"\nwritten to {escape(str(out))}:", soft_wrap=True)
+    print_line(f"\nwritten to {escape(str(out))}:")
     OUT.print("  " + ", ".join(path.name for path in written))
 
 

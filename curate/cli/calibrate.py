@@ -9,8 +9,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, AsJson, Scales, print_json
-from curate.cli.printing import number_table, short, show_assumed_scales, show_unused, with_interval
+from curate.cli.console import OUT, AsJson, Scales, print_json, print_line
+from curate.cli.printing import (
+    cell,
+    ends,
+    number_table,
+    short,
+    show_assumed_scales,
+    show_unused,
+    with_interval,
+)
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -248,7 +256,7 @@ def _fit_cascade(
         return
     show_unused(unused)
     OUT.print(escape(fit.sentence))
-    OUT.print(f"written: {escape(str(out))}; a recipe names it as models.judge.fit", soft_wrap=True)
+    print_line(f"written: {escape(str(out))}; a recipe names it as models.judge.fit")
 
 
 def _parse_shares(text: str) -> dict[str, dict[int, float]]:
@@ -299,13 +307,13 @@ def _show(fitted: Fitted, whole: Calibration, kept_parts: Sequence[str], out: Pa
     if new.adherence is not None:
         _show_adherence(new.adherence)
     for name, reason in fitted.not_fitted.items():
-        OUT.print(f"[yellow]not fitted:[/yellow] {name}: {escape(reason)}", soft_wrap=True)
+        print_line(f"[yellow]not fitted:[/yellow] {name}: {escape(reason)}")
     show_assumed_scales(fitted.assumed_scales)
     show_unused(fitted.unused, fitted.rows)
     if kept_parts:
-        OUT.print(f"kept from {escape(str(out))}: {', '.join(kept_parts)}", soft_wrap=True)
+        print_line(f"kept from {escape(str(out))}: {', '.join(kept_parts)}")
     if sentence := _agreement_sentence(levels):
-        OUT.print(sentence, soft_wrap=True)
+        print_line(sentence)
     keys = []
     if whole.identity is not None:
         keys.append(f"`judge: {{calibration: {escape(str(out))}}}`")
@@ -314,7 +322,7 @@ def _show(fitted: Fitted, whole: Calibration, kept_parts: Sequence[str], out: Pa
     if whole.metrics is not None and whole.metrics.levels:
         keys.append(f"`metrics: {{calibration: {escape(str(out))}}}`")
     used = f"; a recipe uses it as {' and '.join(keys)}" if keys else ""
-    OUT.print(f"written: {escape(str(out))}{used}", soft_wrap=True)
+    print_line(f"written: {escape(str(out))}{used}")
 
 
 def _level_table(levels: dict[str, CutPoints]) -> Table:
@@ -383,22 +391,19 @@ def _show_weights(weights: MetricWeights) -> None:
         advice = "the fitted weights tell good dialogues from others worse: keep those given"
     else:
         advice = "neither is better beyond doubt: keep those given"
-    ends = "" if gain is None else f" (difference {gain[0]:+.2f} to {gain[1]:+.2f})"
-    OUT.print(
+    difference = f" (difference {ends(gain, '+.2f')})" if gain else ""
+    print_line(
         f"Overall score against {weights.labels} labelled dialogues, {weights.good} good: AUC {weights.auc_given:.2f} by the "
-        f"given weights, {weights.auc_fitted:.2f} by fitted ones, by cross-validation{ends}; {advice}.",
-        soft_wrap=True,
+        f"given weights, {weights.auc_fitted:.2f} by fitted ones, by cross-validation{difference}; {advice}."
     )
 
 
 def _show_good(good: GoodModel) -> None:
-    ends = good.brier_interval
-    shown = "" if ends is None else f" ({ends[0]:.3f} to {ends[1]:.3f})"
-    area = "none" if good.auc is None else f"{good.auc:.2f}"
-    OUT.print(
+    area = cell(good.auc) or "none"
+    shown = f" ({ends(good.brier_interval, '.3f')})" if good.brier_interval else ""
+    print_line(
         f"p_good: {good.labels} labelled dialogues, {good.good} good; by cross-validation AUC {area}, Brier "
-        f"{good.brier:.3f}{shown}, without a judge {good.brier_without:.3f}",
-        soft_wrap=True,
+        f"{good.brier:.3f}{shown}, without a judge {good.brier_without:.3f}"
     )
 
 
@@ -412,18 +417,16 @@ def _show_adherence(fit: JudgeCalibration) -> None:
     columns = ("by cross-validation", "Brier", "lower by", "ECE (10 bins)", "accuracy at 0.5")
     grid = number_table(*columns)
     for name, figures in fit.figures.items():
-        gain = figures.brier_gain
         stored = " (stored)" if name == fit.method else ""
         grid.add_row(
             f"{name}{stored}",
             f"{figures.brier:.3f}",
-            "" if gain is None else f"{gain[0]:+.3f} to {gain[1]:+.3f}",
+            ends(figures.brier_gain, "+.3f"),
             f"{figures.ece:.3f}",
             f"{figures.accuracy_at_half:.3f}",
         )
     OUT.print(grid)
-    OUT.print(
+    print_line(
         f"threshold of the raw score: {fit.threshold:.4g}; accuracy at a threshold fitted without the "
-        f"turns it decides on: {fit.figures['raw'].accuracy_at_threshold:.3f}",
-        soft_wrap=True,
+        f"turns it decides on: {fit.figures['raw'].accuracy_at_threshold:.3f}"
     )

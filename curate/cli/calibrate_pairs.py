@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.progress import Progress
 
-from curate.cli.console import ERR, OUT, print_json, resumable
-from curate.cli.printing import number_table, show_unused
+from curate.cli.console import ERR, OUT, print_json, print_line, resumable
+from curate.cli.printing import cell, ends, number_table, show_unused
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ def calibrate_by_asking(
     """
     from curate.recipe import load_recipe
     from curate.run.outputs import NATURAL_PAIRS, pair_file
-    from curate.run.pair_curves import (
-        fit_by_asking,
-        plan_labelled,
-        plan_twins,
-    )
+    from curate.run.pair_curves import fit_by_asking, plan_labelled, plan_twins
     from curate.storage.whole_files import write_record
     from curate.trust.gold import Unused
 
@@ -82,10 +78,9 @@ def calibrate_by_asking(
     _show(curve, out, plan.unused if as_json else Unused(), as_json=as_json)
     pairs = pair_file(run, NATURAL_PAIRS)
     if not as_json and plan.fitted_on == "twins" and pairs.is_file():
-        OUT.print(
+        print_line(
             f"{escape(str(run))} has natural pairs: where its recipe has them verified, "
-            f"`curate calibrate {escape(str(run))} --pairs` fits the curve to their labels.",
-            soft_wrap=True,
+            f"`curate calibrate {escape(str(run))} --pairs` fits the curve to their labels."
         )
 
 
@@ -109,15 +104,13 @@ def _show_plan(plan: PairPlan) -> None:
     kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(plan.kinds.items()))
     cost = "" if plan.cost is None else f", cost at most {plan.cost:.4f} at the recipe's prices"
     what = "twins, planted in" if plan.fitted_on == "twins" else "labelled pairs of"
-    OUT.print(
-        f"{len(plan.pairs)} {what} {escape(plan.chosen_from)}: {kinds} (of {plural(plan.dialogues, 'dialogue')})",
-        soft_wrap=True,
+    print_line(
+        f"{len(plan.pairs)} {what} {escape(plan.chosen_from)}: {kinds} (of {plural(plan.dialogues, 'dialogue')})"
     )
     show_unused(plan.unused)
-    OUT.print(
+    print_line(
         f"to the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
-        f"tokens (4 characters a token){cost}",
-        soft_wrap=True,
+        f"tokens (4 characters a token){cost}"
     )
 
 
@@ -127,38 +120,35 @@ def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None
         return
     judge = curve.identity
     truth = "labelled pairs" if curve.fitted_on == "labels" else "planted twins"
-    OUT.print(
+    print_line(
         f"{escape(judge.model)} ({judge.engine}): fitted to {curve.pairs} {truth} of {plural(curve.dialogues, 'dialogue')} "
-        f"({escape(curve.source)}), figures by cross-validation",
-        soft_wrap=True,
+        f"({escape(curve.source)}), figures by cross-validation"
     )
     show_unused(unused)
     figures = number_table("", "figure", "95 %")
-    precision = "-" if curve.reached_precision is None else f"{curve.reached_precision:.2f}"
-    figures.add_row("AUC", f"{curve.auc:.2f}", _ends(curve.auc_interval))
-    figures.add_row(
-        f"precision (target {curve.precision:g})", precision, _ends(curve.precision_interval)
-    )
-    figures.add_row("recall", f"{curve.recall:.2f}", _ends(curve.recall_interval))
+    for name, value, interval in (
+        ("AUC", curve.auc, curve.auc_interval),
+        (
+            f"precision (target {curve.precision:g})",
+            curve.reached_precision,
+            curve.precision_interval,
+        ),
+        ("recall", curve.recall, curve.recall_interval),
+    ):
+        figures.add_row(name, cell(value) or "-", ends(interval))
     OUT.print(figures)
     kinds = number_table("kind", "pairs", "passed", "passed reversed")
     for name, of in curve.kinds.items():
         kinds.add_row(escape(name), str(of.pairs), str(of.accepted), str(of.accepted_wrong))
     OUT.print(kinds)
-    OUT.print(
+    print_line(
         f"log-odds that chosen is better: {curve.preference_weight:.3g} x preference + {curve.margin_weight:.3g} "
-        f"x margin; a pair passes with a probability of {curve.threshold:.3f} or more",
-        soft_wrap=True,
+        f"x margin; a pair passes with a probability of {curve.threshold:.3f} or more"
     )
     if curve.fitted_on == "twins":
-        OUT.print(f"[yellow]{COARSE}.[/yellow]", soft_wrap=True)
+        print_line(f"[yellow]{COARSE}.[/yellow]")
     file = escape(str(out))
-    OUT.print(
+    print_line(
         f"written: {file}; a recipe uses it as `fork: {{curve: {file}}}` or "
-        f"`natural: {{verify: {{curve: {file}}}}}`",
-        soft_wrap=True,
+        f"`natural: {{verify: {{curve: {file}}}}}`"
     )
-
-
-def _ends(interval: tuple[float, float]) -> str:
-    return f"{interval[0]:.2f} to {interval[1]:.2f}"

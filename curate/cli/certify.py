@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, print_json
+from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, print_json, print_line
 from curate.cli.printing import number_table
 from curate.cli.sample import Of
 from curate.errors import UsageError
@@ -126,7 +126,7 @@ def certify(
         path = out or Path("pair-certificate.json" if pairs else "certificate.json")
         write_record(path, certificate)
     if as_json:
-        print_json(certificate.model_dump(mode="json"))
+        print_json(certificate)
     else:
         _show(certificate, path)
     if not certificate.issued:
@@ -138,9 +138,7 @@ def _show(certificate: Certificate, path: Path | None) -> None:
 
     labels = certificate.labels
     for reason, number in labels.unused.items():
-        OUT.print(
-            f"[yellow]not used:[/yellow] {plural(number, 'row')}: {escape(reason)}", soft_wrap=True
-        )
+        print_line(f"[yellow]not used:[/yellow] {plural(number, 'row')}: {escape(reason)}")
     if certificate.steps:
         OUT.print(_steps(certificate))
     origin = f"draw {labels.draw}" if labels.draw else "labels of unknown origin"
@@ -149,13 +147,12 @@ def _show(certificate: Certificate, path: Path | None) -> None:
         if certificate.evidence is not None
         else f"p {certificate.p_value:.3g} (needed: {1 - certificate.confidence:.3g} or less)"
     )
-    OUT.print(
+    print_line(
         f"{certificate.test}, {origin}: {labels.bad} bad of {labels.drawn:,} ({labels.missing} of them without a label); "
-        f"{figure}; upper bound {certificate.bound:.3f}",
-        soft_wrap=True,
+        f"{figure}; upper bound {certificate.bound:.3f}"
     )
     word = "[green]certified[/green]" if certificate.issued else "[red]no certificate[/red]"
-    OUT.print(f"{word}: {escape(certificate.sentence)}", soft_wrap=True)
+    print_line(f"{word}: {escape(certificate.sentence)}")
     if path is not None:
         section = "fork" if certificate.kind is TrustKind.PAIR_CERTIFICATE else "select"
         # Natural pairs are certified as they are: no recipe applies their certificate.
@@ -164,7 +161,7 @@ def _show(certificate: Certificate, path: Path | None) -> None:
             if certificate.certified.of == "natural_pairs"
             else f"; a recipe uses it as `{section}: {{certificate: {escape(str(path))}}}`"
         )
-        OUT.print(f"written: {escape(str(path))}{usage}", soft_wrap=True)
+        print_line(f"written: {escape(str(path))}{usage}")
 
 
 def _steps(certificate: Certificate) -> Table:
@@ -257,21 +254,17 @@ def _show_plan(plan: _Plan) -> None:
         first, first_of_300 = (
             first_labels(labels, question.risk, question.error) for labels in (200, 300)
         )
-        OUT.print(
+        print_line(
             f"Thresholds on {escape(question.column or '')} are tried from the strictest down: the first has at least "
             f"{plural(first, 'label')} at or above it, and {first_of_300:,} where 300 are labelled in all. So draw 200 or "
-            "more, and more the fewer of the set are good; what follows holds for the labels at or above a threshold.",
-            soft_wrap=True,
+            "more, and more the fewer of the set are good; what follows holds for the labels at or above a threshold."
         )
     whole = f" of the {size:,} {named_set(question.of or SFT)}" if size is not None else ""
     claim = f"At most {100 * question.risk:.3g} %{escape(whole)} bad, with {100 * question.confidence:.3g} % confidence."
     if question.test == "anytime":
-        OUT.print(claim, soft_wrap=True)
+        print_line(claim)
         return
-    OUT.print(
-        f"{claim} It passes with this many bad ones among this many labels, or more labels:",
-        soft_wrap=True,
-    )
+    print_line(f"{claim} It passes with this many bad ones among this many labels, or more labels:")
     table = number_table("bad ones", *map(str, plan.least))
     table.add_row("labels", *(f"{labels:,}" for labels in plan.least.values()))
     OUT.print(table)
@@ -283,11 +276,10 @@ def _show_labels_to_draw(plan: _Plan, run: Path | None) -> None:
 
     question = plan.question
     of = question.of or SFT
-    OUT.print(
+    print_line(
         "Labels after which it passes, looked at one by one (in 2,000 simulated audits), if this share is truly bad:"
         if question.test == "anytime"
-        else "Labels to draw so that it passes, if this share is truly bad:",
-        soft_wrap=True,
+        else "Labels to draw so that it passes, if this share is truly bad:"
     )
     table = number_table("truly bad", *(f"in {power:.0%} of cases" for power in POWERS))
     for rate, counts in plan.needed.items():
@@ -301,8 +293,7 @@ def _show_labels_to_draw(plan: _Plan, run: Path | None) -> None:
         )
         return
     likely = max(possible)
-    OUT.print(
+    print_line(
         f"If {100 * likely:.3g} % are bad, draw {possible[likely]:,}: `curate sample {escape(str(run or 'RUN'))} -n "
-        f"{possible[likely]}{'' if of == SFT else f' --of {escape(shlex.quote(of))}'}`.",
-        soft_wrap=True,
+        f"{possible[likely]}{'' if of == SFT else f' --of {escape(shlex.quote(of))}'}`."
     )

@@ -97,7 +97,7 @@ def resumable() -> Iterator[None]:
         message = f"\ninterrupted; what was done is kept. To go on:\n  {command_line()}"
         ERR.print(escape(message), soft_wrap=True)
         if not OUT.is_terminal and not _is_one_file(sys.stdout, sys.stderr):
-            OUT.print(escape(message), soft_wrap=True)
+            print_line(escape(message))
         raise typer.Exit(exit_codes.FAILED) from None
 
 
@@ -128,6 +128,12 @@ def end_as_by_ctrl_c() -> None:
     signal.signal(signal.SIGTERM, interrupt)
 
 
+def print_line(text: str) -> None:
+    """Print a text to standard output without breaking its lines, so that paths and commands can be copied."""
+    OUT.print(text, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
-    """Write one JSON object to standard output."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+    """Write one JSON object to standard output; records in it are written as they are stored."""
+    text = orjson.dumps(value, lambda record: record.model_dump(mode="json"), orjson.OPT_INDENT_2)
+    sys.stdout.write(text.decode() + "\n")

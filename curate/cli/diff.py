@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from curate.cli.console import OUT, AsJson, print_json
-from curate.cli.printing import number_table
+from curate.cli.printing import clip, ends, number_table
 from curate.cli.report import show_written
 from curate.wording import first_of
 
@@ -43,7 +43,7 @@ def diff(
     difference = diff_runs(first, second)
     written = None if page is None else write_diff_page(difference, page)
     if as_json:
-        print_json(difference.model_dump(mode="json"))
+        print_json(difference)
         return
     show_diff(OUT, difference)
     if written is not None:
@@ -100,8 +100,7 @@ def _show_changes(console: Console, title: str, changes: Sequence[RunChange]) ->
 def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = "(none)" if value is None else " ".join(str(value).split())
-    return text if len(text) <= _VALUE else text[: _VALUE - 1] + "…"
+    return "(none)" if value is None else clip(str(value), _VALUE)
 
 
 def _ids(ids: Sequence[str]) -> str:
@@ -112,8 +111,8 @@ def _ids(ids: Sequence[str]) -> str:
 
 
 def _show_verdicts(console: Console, table: TableDiff) -> None:
-    rate, ends = table.same_verdict, table.same_verdict_interval
-    if not rate.of or ends is None:
+    rate, interval = table.same_verdict, table.same_verdict_interval
+    if not rate.of or interval is None:
         return
     columns = list(dict.fromkeys(name for row in table.verdicts.values() for name in row))
     grid = number_table("verdict, first run down", *columns)
@@ -121,7 +120,7 @@ def _show_verdicts(console: Console, table: TableDiff) -> None:
         grid.add_row(before, *(f"{row[name]:,}" if name in row else "" for name in columns))
     console.print(grid)
     console.print(
-        f"same verdict: {rate.described}, 95 % {ends[0]:.0%} to {ends[1]:.0%}; better {table.better:,}, worse "
+        f"same verdict: {rate.described}, 95 % {ends(interval, '.0%')}; better {table.better:,}, worse "
         f"{table.worse:,}"
     )
     if table.changed_verdicts:
@@ -134,14 +133,13 @@ def _show_shifts(console: Console, table: TableDiff) -> None:
         return
     grid = number_table("score", "n", "first", "second", "shift", "95 %", "gained", "lost")
     for shift in table.shifts:
-        ends = shift.interval
         grid.add_row(
             escape(shift.column),
             f"{shift.n:,}",
             f"{shift.before:.2f}",
             f"{shift.after:.2f}",
             f"{shift.shift:+.2f}",
-            "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
+            ends(shift.interval, "+.2f"),
             f"{shift.gained:,}",
             f"{shift.lost:,}",
         )

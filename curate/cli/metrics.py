@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.console import OUT, AsJson, print_json
+from curate.cli.console import OUT, AsJson, print_json, print_line
 from curate.cli.printing import number_table
 from curate.errors import UsageError
 
@@ -59,7 +59,7 @@ def draft(
     OUT.print(
         "# Drafted by the judge: edit it, above all what tells its levels apart, then put it into the recipe."
     )
-    OUT.print(escape(as_yaml(drafted)), soft_wrap=True)
+    print_line(escape(as_yaml(drafted)))
 
 
 def _show(console: Console, known: Mapping[str, Metric], weights: Mapping[str, float]) -> None:

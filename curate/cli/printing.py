@@ -9,20 +9,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT
+from curate.cli.console import print_line
 from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.dialogue import Message
     from curate.trust.gold import Unused
 
-_CLIP = 300
 
-
-def clip(text: str) -> str:
-    """Return the text in one line of at most 300 characters."""
+def clip(text: str, most: int = 300) -> str:
+    """Return the text in one line of at most so many characters."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= _CLIP else flat[: _CLIP - 1] + "…"
+    return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
 def duration(seconds: float) -> str:
@@ -55,19 +53,17 @@ def show_unused(unused: Unused, of: int | None = None) -> None:
     """Print how many labels were not used, by reason; `of` is the number of all labels."""
     whole = "" if of is None else f" of {plural(of, 'row')}"
     for reason, number in unused.counts.items():
-        OUT.print(
-            f"[yellow]not used:[/yellow] {number:,}{whole}: {escape(reason)}; the first is {escape(unused.first[reason])}",
-            soft_wrap=True,
+        print_line(
+            f"[yellow]not used:[/yellow] {number:,}{whole}: {escape(reason)}; the first is {escape(unused.first[reason])}"
         )
 
 
 def show_assumed_scales(assumed: Mapping[str, str]) -> None:
     """Print the scales assumed for labels whose scale was not stated and cannot be seen from their values."""
     if assumed:
-        OUT.print(
+        print_line(
             f"[yellow]assumed scales:[/yellow] {escape('; '.join(f'{name} {scale}' for name, scale in assumed.items()))}"
-            f" (state another: --scale {next(iter(assumed))}=LOWEST-HIGHEST)",
-            soft_wrap=True,
+            f" (state another: --scale {next(iter(assumed))}=LOWEST-HIGHEST)"
         )
 
 
@@ -94,6 +90,16 @@ def show_source(console: Console, source: Mapping[str, Any]) -> None:
     ):
         if source.get(key):
             console.print(f"  {label}: {escape(listed(source[key]))}")
+
+
+def cell(value: float | None, form: str = ".2f") -> str:
+    """Return a number in a format of Python's; empty for None."""
+    return "" if value is None else format(value, form)
+
+
+def ends(interval: tuple[float, float] | None, form: str = ".2f") -> str:
+    """Return the two ends of an interval: `0.12 to 0.34`; empty for None."""
+    return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
 
 
 def short(value: float | None) -> str:

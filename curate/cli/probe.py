@@ -10,13 +10,24 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress
 
-from curate.cli.console import ERR, OUT, AsJson, Overrides, Rate, RateFrom, print_json, resumable
-from curate.cli.printing import duration, number_table
+from curate.cli.console import (
+    ERR,
+    OUT,
+    AsJson,
+    Overrides,
+    Rate,
+    RateFrom,
+    print_json,
+    print_line,
+    resumable,
+)
+from curate.cli.printing import cell, duration, ends, number_table
 from curate.errors import UsageError
 from curate.run import exit_codes
 from curate.wording import plural
 
 if TYPE_CHECKING:
+    from curate.recipe import Recipe
     from curate.records import ComparedLine, ProbeComparison, ProbeLine, ProbeReport
     from curate.run.probe_asking import Probed
     from curate.run.probe_plan import ProbePlan
@@ -32,7 +43,7 @@ _STYLES = {"fail": "red", "unclear": "yellow"}
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options that make up a probe's plan: its cases and the judge's rates."""
+    """The options that hold for one probe as for two that are compared."""
 
     data: str | None
     limit: int
@@ -40,6 +51,9 @@ class _Options:
     policy: int
     rate: str | None
     rate_from: Path | None
+    overrides: list[str]
+    dry_run: bool
+    as_json: bool
 
 
 def probe(
@@ -92,9 +106,12 @@ def probe(
 
     The card is in the run folder as trust/probe.json. If it is interrupted, the same command continues.
     """
+    from curate.recipe import load_recipe
     from curate.run.probe_plan import CASES
 
-    options = _Options(data, limit or CASES, seed, policy, rate, rate_from)
+    options = _Options(
+        data, limit or CASES, seed, policy, rate, rate_from, set_ or [], dry_run, as_json
+    )
     if compare is not None:
         if recipe is not None or out is not None:
             raise UsageError(
@@ -102,19 +119,21 @@ def probe(
                 got=recipe or f"--out {out}",
                 fix="curate probe --compare A B",
             )
-        _compare(compare, options, set_ or [], dry_run=dry_run, as_json=as_json)
+        _compare(compare, options)
         return
     if recipe is None:
         raise UsageError("no recipe is named", expected="curate probe RECIPE, or --compare A B")
-    probed = _probe(recipe, options, set_ or [], out, dry_run=dry_run, as_json=as_json)
+    loaded = load_recipe(recipe, options.overrides)
+    run = out or Path("runs") / loaded.name
+    probed = _probe(loaded, run, options)
     if probed is None:
         return
-    report, run, allowed = probed.report, *_run_of(recipe, set_ or [], out)
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        print_json(probed.report)
     else:
-        show_card(report)
-        OUT.print(f"written: {escape(str(run / 'trust' / 'probe.json'))}", soft_wrap=True)
+        _show_card(probed.report)
+        print_line(f"written: {escape(str(run / 'trust' / 'probe.json'))}")
+    allowed = loaded.max_unscored
     if probed.unscored_share > allowed:
         ERR.print(
             f"[yellow]warning:[/yellow] {probed.unscored_share:.0%} of the requested scores are unscored, more than "
@@ -124,46 +143,27 @@ def probe(
         raise typer.Exit(exit_codes.OVER_UNSCORED)
 
 
-def _run_of(recipe: Path, overrides: list[str], out: Path | None) -> tuple[Path, float]:
-    from curate.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    return out or Path("runs") / loaded.name, loaded.max_unscored
-
-
-def _probe(
-    recipe: Path,
-    options: _Options,
-    overrides: list[str],
-    out: Path | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> Probed | None:
+def _probe(recipe: Recipe, run: Path, options: _Options) -> Probed | None:
     """Plan, print what it costs, ask the judge and keep the card; return None for a dry run."""
     from curate.planning.rates import known_rates, parse_rates
-    from curate.recipe import load_recipe
     from curate.run.probe import plan_probe, probe_judge, write_probe
 
-    loaded = load_recipe(recipe, overrides)
-    run = out or Path("runs") / loaded.name
-    rates = known_rates(
-        None if options.rate is None else parse_rates(options.rate), options.rate_from
-    )
-    plan = plan_probe(loaded, options.data, options.limit, options.seed, options.policy, rates)
-    if dry_run and as_json:
-        print_json(_plan_as_dict(plan))
-    elif not as_json:
+    stated = None if options.rate is None else parse_rates(options.rate)
+    rates = known_rates(stated, options.rate_from)
+    plan = plan_probe(recipe, options.data, options.limit, options.seed, options.policy, rates)
+    if not options.as_json:
         _show_plan(plan)
-    if dry_run:
+    elif options.dry_run:
+        print_json(_plan_as_dict(plan))
+    if options.dry_run:
         return None
-    with resumable(), Progress(console=ERR, transient=True, disable=as_json) as shown:
-        task = shown.add_task("probing", total=None)
+    with resumable(), Progress(console=ERR, transient=True, disable=options.as_json) as bars:
+        task = bars.add_task("probing", total=None)
         probed = probe_judge(
-            loaded,
+            recipe,
             plan,
             run / "replies.sqlite",
-            progress=lambda done, total: shown.update(task, completed=done, total=total),
+            progress=lambda done, total: bars.update(task, completed=done, total=total),
         )
     write_probe(run, probed)
     return probed
@@ -190,41 +190,38 @@ def _plan_as_dict(plan: ProbePlan) -> dict[str, object]:
 def _show_plan(plan: ProbePlan) -> None:
     groups = len({case.group for case in plan.cases})
     cost = "" if plan.cost is None else f", cost at most {plan.cost:.4f} at the recipe's prices"
-    OUT.print(
+    print_line(
         f"{plural(len(plan.cases), 'flaw')} planted in {plural(groups, 'dialogue')} of {escape(plan.source)}; "
         f"{len(plan.judged):,} versions to judge"
         + (
             ""
             if len(plan.cases) >= plan.limit
             else f" ({plural(plan.limit, 'flaw')} asked for; there is no room for more)"
-        ),
-        soft_wrap=True,
+        )
     )
-    OUT.print(
+    print_line(
         f"to the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
-        f"tokens, {plan.load.prefilled:,.0f} with shared prefixes (4 characters a token){cost}",
-        soft_wrap=True,
+        f"tokens, {plan.load.prefilled:,.0f} with shared prefixes (4 characters a token){cost}"
     )
     if plan.seconds is None or plan.rates is None:
         OUT.print("time: no rate is known; give --rate or --rate-from")
     else:
-        OUT.print(f"time: {duration(plan.seconds)} ({escape(plan.rates.source)})", soft_wrap=True)
+        print_line(f"time: {duration(plan.seconds)} ({escape(plan.rates.source)})")
     if plan.by_policy:
         OUT.print(f"to the policy: {plural(2 * plan.by_policy, 'request')}, up to three times each")
 
 
-def show_card(report: ProbeReport) -> None:
+def _show_card(report: ProbeReport) -> None:
     """Print the card, one table for each section, and its sentence."""
     from curate.trust.probe_card import LEAST_DIALOGUES
 
     judge = report.identity
     harmless = report.changed_harmlessly
-    OUT.print(
+    print_line(
         f"[bold]{escape(judge.model)}[/bold] ({judge.engine}, mode {judge.mode}): {plural(report.cases, 'flaw')} in "
         f"{plural(report.dialogues, 'dialogue')} of {escape(report.source)}. Half of the flaws change more than "
         f"{report.changed:.0%} of a message"
-        + (f", half of the harmless edits more than {harmless:.0%}." if harmless else "."),
-        soft_wrap=True,
+        + (f", half of the harmless edits more than {harmless:.0%}." if harmless else ".")
     )
     if "policy" in report.planted_by:
         left = ", ".join(f"{reason} {number}" for reason, number in report.not_planted.items())
@@ -238,119 +235,89 @@ def show_card(report: ProbeReport) -> None:
         lines = [line for line in report.lines if line.section == section]
         for line in lines:
             if line.state != "not_run":
-                table.add_row(*_cells(line), style=_STYLES.get(line.state, ""))
+                table.add_row(
+                    _in_words(line.name),
+                    cell(line.value or 0.0, _form(line)),
+                    ends(line.interval or (0.0, 0.0), _form(line)),
+                    cell(line.against or 0.0, _form(line)),
+                    cell(line.detectable),
+                    str(line.n),
+                    line.state,
+                    style=_STYLES.get(line.state, ""),
+                )
         OUT.print(table if table.rows else f"[italic]{question}[/italic]")
         missing = ", ".join(_in_words(line.name) for line in lines if line.state == "not_run")
         if missing:
-            OUT.print(
-                f"[dim]not run, needs cases of {plural(LEAST_DIALOGUES, 'dialogue')}: {missing}[/dim]",
-                soft_wrap=True,
+            print_line(
+                f"[dim]not run, needs cases of {plural(LEAST_DIALOGUES, 'dialogue')}: {missing}[/dim]"
             )
     if report.unscored:
         reasons = ", ".join(f"{reason} {number}" for reason, number in report.unscored.items())
         OUT.print(f"unscored: {reasons} (of {report.asked:,} requested)")
     if report.without_harmless:
         OUT.print(f"without a harmless edit: {report.without_harmless} of {report.cases}")
-    OUT.print(escape(report.sentence), soft_wrap=True)
-
-
-def _cells(line: ProbeLine) -> tuple[str, ...]:
-    low, high = line.interval or (0.0, 0.0)
-    return (
-        _in_words(line.name),
-        _figure(line.value or 0.0, line.unit),
-        f"{_figure(low, line.unit)} to {_figure(high, line.unit)}",
-        _figure(line.against or 0.0, line.unit),
-        _size(line.detectable),
-        str(line.n),
-        line.state,
-    )
+    print_line(escape(report.sentence))
 
 
 def _in_words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _figure(value: float, unit: str) -> str:
-    return f"{value:.2f}" if unit == "share" else f"{value:+.2f}"
+def _form(line: ProbeLine | ComparedLine) -> str:
+    return ".2f" if line.unit == "share" else "+.2f"
 
 
-def _size(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _compare(
-    sides: tuple[Path, Path],
-    options: _Options,
-    overrides: list[str],
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def _compare(sides: tuple[Path, Path], options: _Options) -> None:
     from curate.run.probe import compare_probes
 
-    first, second = (
-        _card_of(side, options, overrides, dry_run=dry_run, as_json=as_json) for side in sides
-    )
+    first, second = (_card_of(side, options) for side in sides)
     if first is None or second is None:
         return
-    compared = compare_probes(first, second)
-    if as_json:
-        print_json(compared.model_dump(mode="json"))
+    comparison = compare_probes(first, second)
+    if options.as_json:
+        print_json(comparison)
     else:
-        show_comparison(compared, sides)
+        _show_comparison(comparison, sides)
 
 
-def _card_of(
-    side: Path,
-    options: _Options,
-    overrides: list[str],
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> Probed | None:
+def _card_of(side: Path, options: _Options) -> Probed | None:
     """Return the card of a run folder, or of a recipe, whose judge is probed first; earlier replies are kept."""
+    from curate.recipe import load_recipe
     from curate.run.probe import read_probe
 
-    if side.is_dir():
-        probed = read_probe(side)
-        if probed is None:
-            raise UsageError(
-                "the run folder has no card of a probe",
-                got=side,
-                fix="curate probe RECIPE makes one; or name the recipe in place of the folder",
-            )
-        return probed
-    return _probe(side, options, overrides, None, dry_run=dry_run, as_json=as_json)
+    if not side.is_dir():
+        recipe = load_recipe(side, options.overrides)
+        return _probe(recipe, Path("runs") / recipe.name, options)
+    probed = read_probe(side)
+    if probed is None:
+        raise UsageError(
+            "the run folder has no card of a probe",
+            got=side,
+            fix="curate probe RECIPE makes one; or name the recipe in place of the folder",
+        )
+    return probed
 
 
-def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None:
+def _show_comparison(comparison: ProbeComparison, sides: tuple[Path, Path]) -> None:
     """Print how two judges differ, line by line, and the comparison's sentence."""
-    for name, path, judge in zip("AB", sides, (compared.first, compared.second), strict=True):
+    for name, path, judge in zip("AB", sides, (comparison.first, comparison.second), strict=True):
         heading = f"{name}: {path} ({judge.model}, {judge.engine}, mode {judge.mode})"
-        OUT.print(escape(heading), soft_wrap=True)
+        print_line(escape(heading))
     columns = ("line", "A", "B", "A-B", "95 %", "detectable", "n", "better")
     table = number_table(*columns, texts=("better",))
-    for line in compared.lines:
-        table.add_row(*_compared_cells(line))
+    for line in comparison.lines:
+        table.add_row(
+            _in_words(line.name),
+            cell(line.first, _form(line)),
+            cell(line.second, _form(line)),
+            f"{line.difference:+.2f}",
+            ends(line.interval, "+.2f").replace(" to ", ":"),
+            cell(line.detectable),
+            str(line.n),
+            {"first": "A", "second": "B"}.get(line.better, ""),
+        )
     OUT.print(table)
-    unmatched = compared.only_first + compared.only_second
+    unmatched = comparison.only_first + comparison.only_second
     if unmatched:
         OUT.print(f"left out because only one of them has it: {plural(unmatched, 'figure')}")
-    OUT.print(escape(compared.sentence), soft_wrap=True)
-
-
-def _compared_cells(line: ComparedLine) -> tuple[str, ...]:
-    ends = ""
-    if line.interval is not None:
-        ends = f"{line.interval[0]:+.2f}:{line.interval[1]:+.2f}"
-    return (
-        _in_words(line.name),
-        _figure(line.first, line.unit),
-        _figure(line.second, line.unit),
-        f"{line.difference:+.2f}",
-        ends,
-        _size(line.detectable),
-        str(line.n),
-        {"first": "A", "second": "B"}.get(line.better, ""),
-    )
+    print_line(escape(comparison.sentence))

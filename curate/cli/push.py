@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from curate.cli.console import ERR, OUT, AsJson, print_json, resumable
+from curate.cli.console import ERR, OUT, AsJson, print_json, print_line, resumable
+from curate.cli.printing import cell, number_table
 from curate.engines.personal_data import REGIONS
 from curate.run import exit_codes
 from curate.wording import plural
@@ -138,9 +138,9 @@ def _show_pushed(pushed: Pushed, *, public: bool) -> None:
     if pushed.is_unchanged:
         OUT.print("[bold]unchanged[/bold]: the repository holds all of this already")
     for name in pushed.removed:
-        OUT.print(f"removed, from an earlier push: {escape(name)}", soft_wrap=True)
+        print_line(f"removed, from an earlier push: {escape(name)}")
     visibility = "private" if pushed.is_private else "public"
-    OUT.print(f"[bold]pushed[/bold] ({visibility}): {escape(pushed.url)}", soft_wrap=True)
+    print_line(f"[bold]pushed[/bold] ({visibility}): {escape(pushed.url)}")
     if public and pushed.is_private:
         OUT.print("it was private before and stays private: change that in its settings on the Hub")
 
@@ -176,12 +176,10 @@ def _hide_bars_in_logs() -> None:
 def _show(prepared: Prepared) -> None:
     from curate.publishing.push import describe
 
-    files = Table(box=None, pad_edge=False)
-    files.add_column("file", overflow="fold")
-    for name in ("rows", "bytes"):
-        files.add_column(name, justify="right")
+    files = number_table("file", "rows", "bytes")
+    files.columns[0].overflow = "fold"
     for name, size, rows in describe(prepared):
-        files.add_row(escape(name), "" if rows is None else f"{rows:,}", f"{size:,}")
+        files.add_row(escape(name), cell(rows, ","), f"{size:,}")
     OUT.print(files)
     OUT.print(
         f"licence {', '.join(prepared.licences)}; "
@@ -210,6 +208,6 @@ def _show_findings(prepared: Prepared) -> None:
         )
         for example in findings.examples[name]:
             place = f"{example.file} row {example.row} {example.row_id}".strip()
-            OUT.print(f"  {escape(example.masked)}  {escape(place)}", soft_wrap=True)
+            print_line(f"  {escape(example.masked)}  {escape(place)}")
     if findings.counts:
-        OUT.print(f"all of them: {escape(str(prepared.findings_file))}", soft_wrap=True)
+        print_line(f"all of them: {escape(str(prepared.findings_file))}")

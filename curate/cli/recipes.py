@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from curate.cli.console import OUT, AsJson, print_json
+from curate.cli.console import OUT, AsJson, print_json, print_line
 
 
 def recipes(
@@ -27,7 +27,6 @@ def recipes(
         OUT.print(
             f"[bold]{escape(recipe.dataset)}[/bold] ({escape(recipe.license)})\n  {escape(recipe.about)}"
         )
-    OUT.print(
-        f"\n{len(ready)} recipes. To start from one: curate init hub:{escape(ready[0].dataset)}",
-        soft_wrap=True,
+    print_line(
+        f"\n{len(ready)} recipes. To start from one: curate init hub:{escape(ready[0].dataset)}"
     )

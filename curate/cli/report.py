@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from curate.cli.console import ERR, OUT, AsJson, Quiet, print_json
+from curate.cli.console import ERR, OUT, AsJson, Quiet, print_json, print_line
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def show_written(written: WrittenReport, what: str) -> None:
         what: what the number of dialogues counts, with anything else that is in the files.
     """
     for path, size in zip(written.files, written.bytes, strict=True):
-        OUT.print(f"{escape(str(path))}  {size / 1e6:.1f} MB", soft_wrap=True)
+        print_line(f"{escape(str(path))}  {size / 1e6:.1f} MB")
     OUT.print(f"{written.dialogues:,} {what}")
     if written.left_out:
         ERR.print(
@@ -100,7 +100,6 @@ def show_written(written: WrittenReport, what: str) -> None:
             "scores are there.[/yellow] `curate report --split` writes several files, --max-mb allows a larger one.",
             soft_wrap=True,
         )
-    OUT.print(
-        "The page holds the dialogues themselves. Open it in a browser; it makes no network requests.",
-        soft_wrap=True,
+    print_line(
+        "The page holds the dialogues themselves. Open it in a browser; it makes no network requests."
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from curate.cli.console import OUT, AsJson, print_json
+from curate.cli.console import AsJson, print_json, print_line
 from curate.wording import first_of, plural
 
 
@@ -39,23 +39,18 @@ def review(
         )
         return
     answers = ", ".join(f"{name} {count:,}" for name, count in sorted(applied.answers.items()))
-    OUT.print(
-        f"applied: {escape(answers)}; the run holds {plural(applied.kept, 'answer')}",
-        soft_wrap=True,
-    )
-    OUT.print(escape(applied.report.described), soft_wrap=True)
+    print_line(f"applied: {escape(answers)}; the run holds {plural(applied.kept, 'answer')}")
+    print_line(escape(applied.report.described))
     if applied.disagreed:
-        OUT.print(
-            f"[yellow]as many accept as reject, so the rules decide:[/yellow] {escape(first_of(applied.disagreed, 5))}",
-            soft_wrap=True,
+        print_line(
+            f"[yellow]as many accept as reject, so the rules decide:[/yellow] {escape(first_of(applied.disagreed, 5))}"
         )
     for name, counts in applied.manifest.exports.items():
         rows = ", ".join(
             f"{file} {counts[file]:,}" for file in counts if f"refused_{file}" in counts
         )
-        OUT.print(f"exported {escape(name)}: {escape(rows)}", soft_wrap=True)
-    OUT.print(
+        print_line(f"exported {escape(name)}: {escape(rows)}")
+    print_line(
         f"{plural(applied.manifest.selected, 'dialogue')} in the SFT set now. The file also serves as labels for `curate "
-        "agreement`, `curate calibrate` and `curate certify`.",
-        soft_wrap=True,
+        "agreement`, `curate calibrate` and `curate certify`."
     )

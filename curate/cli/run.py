@@ -18,6 +18,7 @@ from curate.cli.console import (
     Quiet,
     RecipeFile,
     print_json,
+    print_line,
     resumable,
 )
 from curate.errors import UsageError
@@ -100,11 +101,11 @@ def run(
             notify=lambda message: ERR.print(escape(message), soft_wrap=True),
         )
     if as_json:
-        print_json(result.manifest.model_dump(mode="json"))
+        print_json(result.manifest)
     elif quiet:
         show_end(OUT, result)
     else:
         show_run(OUT, result, verbose=verbose)
     if out is not None and is_url(out) and not as_json:
-        OUT.print(f"copied to {out}", soft_wrap=True)
+        print_line(f"copied to {out}")
     raise typer.Exit(result.exit_code)

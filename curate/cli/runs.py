@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, print_json
+from curate.cli.printing import cell
 
 if TYPE_CHECKING:
     from curate.records import Manifest
@@ -42,18 +43,17 @@ def show_runs(console: Console, listed: Sequence[ListedRun], folder: Path) -> No
         if run.manifest is None:
             continue
         row = _row(run)
-        good = row["good_share"]
         table.add_row(
             escape(_name(run.folder, folder)),
             row["started"][:10],
             row["status"],
             escape(Path(row["judge"] or "-").name),
             f"{row['dialogues']:,}",
-            "" if good is None else f"{good:.0%}",
+            cell(row["good_share"], ".0%"),
             f"{row['selected']:,}",
             f"{row['pairs'] + row['natural_pairs']:,}",
             f"{row['unscored']:,}",
-            "" if row["cost"] is None else f"{row['cost']:.2f}",
+            cell(row["cost"]),
         )
     console.print(table)
     console.print(

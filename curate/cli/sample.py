@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.markup import escape
 
-from curate.cli.console import OUT, AsJson, print_json
+from curate.cli.console import OUT, AsJson, print_json, print_line
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -94,21 +94,19 @@ def sample(
         print_json(sampled.draw.model_dump(mode="json") | {"out": str(out), "rows": sampled.rows})
         return
     _show(sampled)
-    OUT.print(_next_step(sampled, run, out, tool, options), soft_wrap=True)
+    print_line(_next_step(sampled, run, out, tool, options))
 
 
 def _show(sampled: Sampled) -> None:
     draw = sampled.draw
     drawn = sum(stratum.drawn for stratum in draw.strata)
-    OUT.print(
-        f"draw {draw.id}: {drawn:,} of {sampled.size:,} {escape(sampled.named)}, seed {draw.seed}",
-        soft_wrap=True,
+    print_line(
+        f"draw {draw.id}: {drawn:,} of {sampled.size:,} {escape(sampled.named)}, seed {draw.seed}"
     )
     if sampled.used_to_fit:
-        OUT.print(
+        print_line(
             f"[yellow]{sampled.used_to_fit:,} more were used to fit the judge's calibration[/yellow] and are not drawn: a "
-            "certificate does not cover them.",
-            soft_wrap=True,
+            "certificate does not cover them."
         )
     if draw.by is not None:
         for stratum in draw.strata:
@@ -117,10 +115,9 @@ def _show(sampled: Sampled) -> None:
                 f"  {escape(draw.by)} {stratum.name}: {stratum.drawn:,} of {stratum.size:,}, each with chance {chance:.3f}"
             )
     if len(draw.sizes) > 1:
-        OUT.print(
+        print_line(
             f"[yellow]made larger:[/yellow] {' then '.join(map(str, draw.sizes))} labels; only `curate certify "
-            "--anytime` is valid for such a draw.",
-            soft_wrap=True,
+            "--anytime` is valid for such a draw."
         )
 
 

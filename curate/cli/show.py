@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from curate.cli.agreement import show_agreement
 from curate.cli.console import OUT, print_json
-from curate.cli.printing import clip
+from curate.cli.printing import cell, clip
 from curate.cli.show_dialogue import show_judged, show_pairs, unscored
 from curate.cli.show_run import show_figures
 from curate.errors import UsageError
@@ -126,9 +126,9 @@ def show_row(console: Console, row: Mapping[str, Any]) -> None:
     weakest = row.get("weakest_turn")
     cells = {
         "verdict": row.get("verdict") or "unscored",
-        "mean": _figure(row.get("mean_score")),
-        "role": _figure(row.get("adherence")),
-        "metrics": _figure(row.get("overall_score"), 1),
+        "mean": cell(row.get("mean_score")),
+        "role": cell(row.get("adherence")),
+        "metrics": cell(row.get("overall_score"), ".1f"),
         "weakest": "" if weakest is None else f"turn {weakest}",
     }
     line = "".join(cells[name].ljust(width) for name, width in _WIDTHS.items())
@@ -137,10 +137,6 @@ def show_row(console: Console, row: Mapping[str, Any]) -> None:
         about = f"({row.get('judge_unscored') or 'not judged'})  {about}"
     name = escape(clip(str(row["id"])))
     console.print(f"{line}[bold]{name}[/bold]  [dim]{about}[/dim]", soft_wrap=True)
-
-
-def _figure(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
 
 
 _WIDTHS = {"verdict": 12, "mean": 6, "role": 6, "metrics": 9, "weakest": 9}

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.printing import listed, number_table, show_source
+from curate.cli.printing import cell, ends, listed, number_table, show_source
 
 if TYPE_CHECKING:
     from curate.records import (
@@ -128,8 +128,8 @@ def show_decay(console: Console, decay: AdherenceDecay) -> None:
     slope, median = decay.slope, decay.median_turns_in_role
     clauses = []
     if slope is not None:
-        ends = decay.slope_interval
-        shown = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
+        interval = decay.slope_interval
+        shown = f" ({ends(interval, '+.3f')})" if interval else ""
         clauses.append(f"{slope:+.3f}{shown} from one turn to the next")
     clauses.append(
         "fewer than half of the dialogues break their role"
@@ -154,7 +154,7 @@ def show_decay(console: Console, decay: AdherenceDecay) -> None:
         table.add_row(
             str(reply.position),
             f"{reply.scored:,}",
-            "" if reply.mean is None else f"{reply.mean:.3f}",
+            cell(reply.mean, ".3f"),
             "" if low is None else f"{low:.3f}-{high:.3f}",
             f"{reply.violations:,}",
             f"{reply.at_risk:,}",
@@ -181,7 +181,7 @@ def _show_metrics(console: Console, report: MetricsReport) -> None:
         table.add_row(
             name,
             f"{metric.weight:.3f}",
-            "" if metric.mean is None else f"{metric.mean:.2f}",
+            cell(metric.mean),
             f"{metric.scored:,}",
             f"{metric.na:,}",
             f"{metric.poor:,}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from curate.cli.console import ERR, OUT, AsJson, print_json
+from curate.cli.console import ERR, OUT, AsJson, print_json, print_line
 from curate.run import exit_codes
 from curate.wording import plural
 
@@ -33,17 +33,17 @@ def verify(
     with RunProgress(ERR) as progress:
         result = verify_run(run, progress=progress)
     if as_json:
-        print_json(result.model_dump(mode="json"))
+        print_json(result)
     else:
         for difference in result.differences:
-            OUT.print(_line(difference), soft_wrap=True)
+            print_line(_line(difference))
         for stage, count in result.no_reply.items():
             OUT.print(
                 f"{stage}: {plural(count, 'row')} of failed calls: no reply to make them again from"
             )
         for text in result.not_verified:
-            OUT.print(f"not checked: {escape(text)}", soft_wrap=True)
-        OUT.print(escape(result.sentence), soft_wrap=True)
+            print_line(f"not checked: {escape(text)}")
+        print_line(escape(result.sentence))
     if result.differences:
         raise typer.Exit(exit_codes.FAILED)
 
