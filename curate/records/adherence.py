@@ -8,6 +8,7 @@ from pydantic import Field
 
 from curate.dialogue import Frozen
 from curate.records.judgment import (
+    DialogueScore,
     JudgeIdentity,
     JudgeOpinion,
     NeutralisedCount,
@@ -112,12 +113,10 @@ class AdherenceTrend(Frozen):
     )
 
 
-class AdherenceScore(Frozen):
+class AdherenceScore(DialogueScore):
     """Role adherence of one dialogue. Scores are 0-1; 1 is full adherence."""
 
     kind: Literal["adherence"] = "adherence"
-    dialogue_id: str = Field(description="Id of the dialogue.")
-    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
     identity: JudgeIdentity = Field(
         description="The judge or method that gave the scores, with everything that determines them."
     )

@@ -28,9 +28,7 @@ class AuditCheck(Frozen):
 
     part: AuditPart = Field(description="Part of the audit.")
     name: str = Field(description="What was checked, within the part.")
-    status: CheckStatus = Field(
-        description="`pass`; `warn`: above the threshold; `not_enough_data`; `not_run`."
-    )
+    status: CheckStatus
     figure: float | None = Field(None, description="The figure; null if there is too little data.")
     interval: tuple[float, float] | None = Field(
         None, description="95 % interval of the figure, if there is one."

@@ -10,7 +10,12 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from curate.dialogue import Frozen
-from curate.records.judgment import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, JudgeIdentity
+from curate.records.judgment import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    FittedTo,
+    JudgeIdentity,
+)
 from curate.statistics import interpolate, log_odds, sigmoid
 
 
@@ -34,9 +39,7 @@ class CalibrationFigures(Frozen):
 class JudgeCalibration(Frozen):
     """A curve from one judge's adherence scores to probabilities, and a threshold, fitted to labelled turns."""
 
-    identity: JudgeIdentity = Field(
-        description="The judge it was fitted to; it holds for no other."
-    )
+    identity: FittedTo
     scoring_method: str = Field(description="Scoring method it was fitted to.")
     evaluation_granularity: Literal["turn", "conversation"] = Field(
         description="Granularity it was fitted to."
@@ -223,9 +226,7 @@ class MetricWeights(Frozen):
 class MetricCalibration(Frozen):
     """Calibration of one judge's weighted metrics."""
 
-    identity: JudgeIdentity = Field(
-        description="The judge it was fitted to; it holds for no other."
-    )
+    identity: FittedTo
     levels: dict[str, CutPoints] = Field(default_factory=dict, description="Cut points by metric.")
     weights: MetricWeights | None = Field(None, description="Fitted weights of the metrics.")
 

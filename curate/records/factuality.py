@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.records.judgment import JudgeIdentity, NeutralisedCount, RequestCount, WholeScore
+from curate.records.judgment import DialogueScore, NeutralisedCount, RequestCount
 
 ClaimLabel = Literal["true", "false", "unverifiable", "not_factual"]
 Evidence = Literal["tool_result", "document", "earlier_turn", "model_knowledge"]
@@ -38,18 +38,13 @@ class TurnClaims(Frozen):
     )
 
 
-class FactualityScore(WholeScore):
+class FactualityScore(DialogueScore):
     """The factual claims of one dialogue. If the claims of a turn are missing, the whole dialogue is `Unscored`.
 
     Precision is the share of true claims among those that are true, false or unverifiable (FActScore, Min et al. 2023).
     """
 
     kind: Literal["factuality"] = "factuality"
-    dialogue_id: str = Field(description="Id of the dialogue.")
-    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
-    identity: JudgeIdentity = Field(
-        description="The judge that gave the scores, with everything that determines them."
-    )
     per_turn: tuple[TurnClaims, ...] = Field(description="The claims of each assistant turn.")
     precision: float | None = Field(
         None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -45,16 +45,17 @@ FailureModeName = Literal[
 ]
 
 
-CheckStatus = Literal["pass", "warn", "not_enough_data", "not_run"]
+CheckStatus = Annotated[
+    Literal["pass", "warn", "not_enough_data", "not_run"],
+    Field(description="`pass`; `warn`: above the threshold; `not_enough_data`; `not_run`."),
+]
 
 
 class FailureMode(Frozen):
     """One known failure mode of dialogue judges, measured over a run and compared with a threshold."""
 
     name: FailureModeName = Field(description="Name of the failure mode.")
-    status: CheckStatus = Field(
-        description="`pass`; `warn`: above the threshold; `not_enough_data`; `not_run`."
-    )
+    status: CheckStatus
     figure: float | None = Field(None, description="The figure; null if there is too little data.")
     threshold: float = Field(description="A figure above this value warns.")
     n: int = Field(

@@ -85,16 +85,25 @@ class JudgeIdentity(Frozen):
         return self.model_copy(update={"sampling": sampling})
 
 
+FittedTo = Annotated[
+    JudgeIdentity, Field(description="The judge it was fitted to; it holds for no other.")
+]
 _CALIBRATION = "calibration"
 """Key of an identity's `sampling` that names the calibration."""
 
 
-class Unscored(Frozen):
+class DialogueRow(Frozen):
+    """A stage's row about one dialogue: its scores, or that it has none."""
+
+    kind: str
+    dialogue_id: str = Field(description="Id of the dialogue.")
+    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
+
+
+class Unscored(DialogueRow):
     """A dialogue that a stage could not score, with the reason. It fails every filter."""
 
     kind: Literal["unscored"] = "unscored"
-    dialogue_id: str = Field(description="Id of the dialogue.")
-    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
     stage: StageName = Field(description="The stage that could not score it.")
     reason: str = Field(
         description=" ".join(f"`{reason}`: {reason.meaning}." for reason in UnscoredReason)
@@ -123,17 +132,21 @@ def unscored_reason(record: Mapping[str, Any]) -> str | None:
     return reason
 
 
-class WholeScore(Frozen):
-    """A score of a whole dialogue: either all its turns are covered, or it has no score."""
+class DialogueScore(DialogueRow):
+    """A stage's scores of one dialogue; all its turns are covered unless a kind of score says otherwise."""
+
+    identity: JudgeIdentity = Field(
+        description="The judge that gave the scores, with everything that determines them."
+    )
 
     @property
     def missing_turns(self) -> frozenset[int]:
-        """Return the numbers of the turns without a score: none."""
+        """Return the numbers of the turns without a score."""
         return frozenset()
 
     @property
     def scored_share(self) -> float:
-        """Return the share of the turns that have a score: 1."""
+        """Return the share (0-1) of the assistant turns that have a score."""
         return 1.0
 
 
@@ -252,7 +265,7 @@ class JudgeOpinion(Frozen):
     completion_tokens: int = Field(0, description="Tokens generated.")
 
 
-class Judgment(Frozen):
+class Judgment(DialogueScore):
     """The rubric judge's record of one dialogue.
 
     `verdict` and `weakest_turn` are computed from the scores; the judge's own answers are in `judge_verdict` and
@@ -260,11 +273,6 @@ class Judgment(Frozen):
     """
 
     kind: Literal["judgment"] = "judgment"
-    dialogue_id: str = Field(description="Id of the dialogue.")
-    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
-    identity: JudgeIdentity = Field(
-        description="The judge that gave the scores, with everything that determines them."
-    )
     per_turn: tuple[TurnScores, ...] = Field(description="Scores of the assistant turns in order.")
     conversation_level: ConversationLevel = Field(description="Scores of the whole conversation.")
     verdict: Verdict = Field(description="Verdict by the verdict rule from the scores.")

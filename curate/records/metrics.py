@@ -8,12 +8,11 @@ from pydantic import Field
 
 from curate.dialogue import Frozen
 from curate.records.judgment import (
-    JudgeIdentity,
+    DialogueScore,
     JudgeOpinion,
     LabelReading,
     NeutralisedCount,
     RequestCount,
-    WholeScore,
 )
 
 MetricTier = Literal["execution", "knowledge", "process", "delivery"]
@@ -113,15 +112,10 @@ def is_poor(score: int | None, scale: MetricScale) -> bool:
     return score is not None and score <= (2 if scale == "scored" else 0)
 
 
-class MetricsScore(WholeScore):
+class MetricsScore(DialogueScore):
     """The weighted metrics of one dialogue. If one metric could not be scored, the whole dialogue is `Unscored`."""
 
     kind: Literal["metrics"] = "metrics"
-    dialogue_id: str = Field(description="Id of the dialogue.")
-    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
-    identity: JudgeIdentity = Field(
-        description="The judge that gave the scores, with everything that determines them."
-    )
     metrics: tuple[MetricScore, ...] = Field(description="Score of each chosen metric.")
     overall_score: float = Field(
         ge=0,

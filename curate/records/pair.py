@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen, Lineage, Message
-from curate.records.judgment import JudgeIdentity
+from curate.records.judgment import FittedTo
 from curate.records.reasons import DropReason
 
 PairSource = Literal["resample", "revision", "natural", "none"]
@@ -180,9 +180,7 @@ class PairCurve(Frozen):
     """
 
     kind: Literal["pair_curve"] = "pair_curve"
-    identity: JudgeIdentity = Field(
-        description="The judge it was fitted to; it holds for no other."
-    )
+    identity: FittedTo
     fitted_on: Literal["labels", "twins"] = Field(
         description="`labels`: labelled pairs of the user's data. `twins`: replies with a planted flaw, "
         "which only show that coarse differences are recognised."

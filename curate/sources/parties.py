@@ -11,14 +11,9 @@ from curate.sources.messages import ROLES
 
 MOST_NAMES = 12
 """Most distinct speakers over all dialogues for their names to be roles; more are names of people."""
-USERS = frozenset(
+_USERS = frozenset(
     [
-        "user",
         "usr",
-        "customer",
-        "client",
-        "human",
-        "prompter",
         "seeker",
         "help_seeker",
         "buyer",
@@ -37,16 +32,9 @@ USERS = frozenset(
         "q",
     ]
 )
-ASSISTANTS = frozenset(
+"""Names of users beside those in `ROLES`."""
+_ASSISTANTS = frozenset(
     [
-        "assistant",
-        "agent",
-        "gpt",
-        "bot",
-        "chatbot",
-        "model",
-        "ai",
-        "chatgpt",
         "wizard",
         "supporter",
         "seller",
@@ -69,6 +57,7 @@ ASSISTANTS = frozenset(
         "a",
     ]
 )
+"""Names of assistants beside those in `ROLES`."""
 
 Raw = dict[str, Any]
 
@@ -82,13 +71,9 @@ def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Raw, list[st
     spoken = Counter(name for names in dialogues for name in names if name is not None)
     if len(spoken) > MOST_NAMES:
         return {"in_order": ["user", "assistant"]}, ["who speaks first is taken for the user"]
-    roles: dict[str, str] = {}
     doubts: list[str] = []
-    for name in spoken:
-        role = _known_role(name)
-        if role is not None:
-            roles[name] = role
-    roles |= _by_words(set(spoken) - roles.keys(), set(roles.values()))
+    roles = {name: role for name in spoken if (role := known_role(name)) is not None}
+    roles |= _by_words(spoken.keys() - roles.keys(), set(roles.values()))
     _second_party(roles, spoken, doubts)
     unknown = [name for name in spoken if name not in roles]
     if unknown:
@@ -101,11 +86,11 @@ def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Raw, list[st
     return {"roles": unusual} if unusual else {}, doubts
 
 
-def _known_role(name: str) -> str | None:
-    lower_name = name.strip().lower()
-    if lower_name in ROLES:
-        return ROLES[lower_name]
-    return "user" if lower_name in USERS else "assistant" if lower_name in ASSISTANTS else None
+def known_role(name: str) -> str | None:
+    """Return the role that a speaker's name says, as a usual name or as one of a party; None for other names."""
+    name = name.strip().lower()
+    parties = {"user": _USERS, "assistant": _ASSISTANTS}
+    return ROLES.get(name) or next((role for role in parties if name in parties[role]), None)
 
 
 def _by_words(names: set[str], known_roles: set[str]) -> dict[str, str]:
@@ -114,7 +99,7 @@ def _by_words(names: set[str], known_roles: set[str]) -> dict[str, str]:
         name: role
         for name in names
         for word in re.split(r"[\W\d_]+", name)
-        if word and (role := _known_role(word)) is not None
+        if word and (role := known_role(word)) is not None
     }
     return (
         roles_by_name if {"user", "assistant"} <= known_roles | set(roles_by_name.values()) else {}

@@ -12,8 +12,8 @@ from typing import Any
 
 from curate.dialogue import Role
 from curate.sources.chats import REPLY_KEYS, USER_KEYS
-from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, ROLES, speaker_name
-from curate.sources.parties import ASSISTANTS, MOST_NAMES, USERS, guess_roles
+from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, speaker_name
+from curate.sources.parties import MOST_NAMES, guess_roles, known_role
 from curate.sources.selectors import selector_of
 
 SPEAKER_KEYS = frozenset(
@@ -169,7 +169,7 @@ class ItemField:
     def speaker_score(self) -> float:
         """Return how likely this names the speakers, to be compared with other fields of the same items."""
         names = {str(name).lower() for name in chain.from_iterable(self.names)}
-        known = sum(name in ROLES or name in USERS or name in ASSISTANTS for name in names)
+        known = sum(known_role(name) is not None for name in names)
         depth = len(self.path) - 1
         share = known / len(names)
         return 3 * share + 2 * self.has_speakers_key - 0.2 * depth - 0.1 * len(names)
