@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import Progress
 
 from curate.cli.console import ERR, OUT, AsJson, print_json, print_line, resumable
 from curate.cli.printing import cell, ends, number_table
@@ -40,6 +38,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Look for what is wrong with a run, without labels: figures, thresholds, and the ids behind them."""
+    from curate.cli.progress import one_bar
     from curate.run.audit import audit_run, plan_second_judging
     from curate.run.trust_reports import write_trust_report
 
@@ -58,21 +57,18 @@ def audit(
         )
     if dry_run:
         return
-    with resumable(), Progress(console=ERR, transient=True, disable=plan is None) as shown:
-        task = shown.add_task("judged again", total=None)
-        report = audit_run(
-            run_folder, plan, lambda done, total: shown.update(task, completed=done, total=total)
-        )
+    with resumable(), one_bar("judged again", hidden=plan is None) as progress:
+        report = audit_run(run_folder, plan, progress)
     path = write_trust_report(run_folder, report)
     if as_json:
         print_json(report)
         return
-    show_audit(OUT, report)
+    _show(report)
     print_line(f"written: {escape(str(path))}, with the ids behind each figure")
     OUT.print(_ENDING)
 
 
-def show_audit(console: Console, report: AuditReport) -> None:
+def _show(report: AuditReport) -> None:
     """Print a table of the figures, what each warning means and which dialogues to read, and the sentence."""
     table = number_table("check", "figure", "95 %", "limit", "n", "", texts=("",))
     part = ""
@@ -92,20 +88,20 @@ def show_audit(console: Console, report: AuditReport) -> None:
             style=_STYLES[check.status],
         )
     if table.row_count:
-        console.print(table)
+        OUT.print(table)
     if report.weakest_fifths:
         shares = " ".join(f"{share:.2f}" for share in report.weakest_fifths)
-        console.print(
+        OUT.print(
             f"weakest turns by fifth of the dialogue: {shares} (0.20 each if position had no effect)"
         )
     for check in report.checks:
         if check.status == "warn":
-            console.print(
+            OUT.print(
                 f"[yellow]warn[/yellow] {check.part}, {escape(check.name)}: {escape(check.detail)}."
                 f"{escape(_named(check))}"
             )
-    _show_not_checked(console, report.checks)
-    console.print(f"\n{escape(report.sentence)}")
+    _show_not_checked(report.checks)
+    OUT.print(f"\n{escape(report.sentence)}")
 
 
 def _named(check: AuditCheck) -> str:
@@ -113,7 +109,7 @@ def _named(check: AuditCheck) -> str:
     return f" Look at {', '.join(check.ids[:_NAMED])}{more}" if check.ids else ""
 
 
-def _show_not_checked(console: Console, checks: Sequence[AuditCheck]) -> None:
+def _show_not_checked(checks: Sequence[AuditCheck]) -> None:
     """Print the checks that could not be made, one line for each reason."""
     reasons: dict[str, list[str]] = {}
     for check in checks:
@@ -121,4 +117,4 @@ def _show_not_checked(console: Console, checks: Sequence[AuditCheck]) -> None:
             reasons.setdefault(check.detail, []).append(f"{check.part} ({check.name})")
     for reason, names in reasons.items():
         which = names[0] if len(names) == 1 else f"{plural(len(names), 'check')}, {names[0]} first"
-        console.print(f"[dim]not checked: {escape(which)}: {escape(reason)}[/dim]")
+        OUT.print(f"[dim]not checked: {escape(which)}: {escape(reason)}[/dim]")

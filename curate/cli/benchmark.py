@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
@@ -101,7 +100,7 @@ def benchmark(
     if as_json:
         print_json(_as_dict(result) | {"written": [str(path) for path in written]})
         return
-    _show(OUT, result)
+    _show(result)
     if out is None:
         OUT.print("nothing was written; --out DIR keeps tables, scores and plots")
         return
@@ -123,23 +122,23 @@ def _as_dict(result: Benchmark) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, result: Benchmark) -> None:
+def _show(result: Benchmark) -> None:
     from curate.benchmark.output import by_reason, origin, summary
     from curate.benchmark.paper_tables import tables_of
 
-    console.print(f"[bold]benchmark[/bold]: {escape(summary(result))}")
+    OUT.print(f"[bold]benchmark[/bold]: {escape(summary(result))}")
     for scores in result.full.methods:
-        console.print(f"  {escape(scores.name)}: {escape(origin(scores))}")
+        OUT.print(f"  {escape(scores.name)}: {escape(origin(scores))}")
     for reason, names in by_reason(result.not_run).items():
-        console.print(f"  [yellow]{escape(', '.join(names))}: not run.[/yellow] {escape(reason)}")
+        OUT.print(f"  [yellow]{escape(', '.join(names))}: not run.[/yellow] {escape(reason)}")
     for warning in result.warnings:
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+        OUT.print(f"[yellow]warning:[/yellow] {escape(warning)}")
     for table in tables_of(result):
-        console.print()
-        console.print(f"[bold]{escape(table.title)}[/bold]")
-        console.print(_grid(table))
+        OUT.print()
+        OUT.print(f"[bold]{escape(table.title)}[/bold]")
+        OUT.print(_grid(table))
         if table.note:
-            console.print(escape(table.note), style="dim")
+            OUT.print(escape(table.note), style="dim")
 
 
 def _grid(table: Table) -> Grid:

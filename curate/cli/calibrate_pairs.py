@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.progress import Progress
 
-from curate.cli.console import ERR, OUT, print_json, print_line, resumable
+from curate.cli.console import OUT, print_json, print_line, resumable
 from curate.cli.printing import cell, ends, number_table, show_unused
 from curate.wording import plural
 
@@ -34,6 +33,7 @@ def calibrate_by_asking(
     Args:
         pair_source: a number of twins, or a file of labelled pairs.
     """
+    from curate.cli.progress import one_bar
     from curate.recipe import load_recipe
     from curate.run.outputs import NATURAL_PAIRS, pair_file
     from curate.run.pair_curves import fit_by_asking, plan_labelled, plan_twins
@@ -65,15 +65,9 @@ def calibrate_by_asking(
         _show_plan(plan)
     if dry_run:
         return
-    with resumable(), Progress(console=ERR, transient=True, disable=as_json) as shown:
-        task = shown.add_task("pairs", total=2 * len(plan.pairs))
-        curve = fit_by_asking(
-            loaded,
-            plan,
-            run / "replies.sqlite",
-            precision=precision,
-            progress=lambda done, _: shown.update(task, completed=done),
-        )
+    replies = run / "replies.sqlite"
+    with resumable(), one_bar("pairs", hidden=as_json) as progress:
+        curve = fit_by_asking(loaded, plan, replies, precision=precision, progress=progress)
     write_record(out, curve)
     _show(curve, out, plan.unused if as_json else Unused(), as_json=as_json)
     pairs = pair_file(run, NATURAL_PAIRS)

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.printing import clip, duration, listed
-from curate.cli.show_run import show_figures
+from curate.cli.show_run import show_figures, turns_in_role
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -94,29 +94,28 @@ def _block(lines: list[Line]) -> Table:
         table.add_column(min_width=_BAR, no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for name, number, share, note in lines:
-        bar = (
-            [Bar(1.0, 0, share, width=_BAR, color="cyan") if share is not None else ""]
-            if has_bars
-            else []
-        )
-        table.add_row(f"  {escape(name)}", number, *bar, escape(note))
+        bar = Bar(1.0, 0, share, width=_BAR, color="cyan") if share is not None else ""
+        table.add_row(f"  {escape(name)}", number, *[bar] * has_bars, escape(note))
     return table
 
 
 def _came_in(manifest: Manifest) -> Iterator[Line]:
     used = f"{manifest.rows_used:,} used + {manifest.quarantined:,} quarantined"
-    reasons = sum((Counter(source["reasons"]) for source in manifest.sources), Counter[str]())
-    yield "rows in", f"{manifest.rows_in:,}", None, used + _why(reasons)
+    if reasons := _summed(manifest, "reasons"):
+        used += f" ({_listed_first(reasons)})"
+    yield "rows in", f"{manifest.rows_in:,}", None, used
     for name, key in (("rows left out", "rows_left_out"), ("parts left out", "items_left_out")):
-        counts = sum((Counter(source.get(key, {})) for source in manifest.sources), Counter[str]())
-        if counts:
+        if counts := _summed(manifest, key):
             yield name, f"{counts.total():,}", None, listed(counts)
-    not_sampled = (
-        f"; {manifest.not_sampled:,} more not sampled, by the sources' weights"
-        if manifest.not_sampled
-        else ""
-    )
-    yield "dialogues", f"{manifest.dialogues:,}", None, _roles(manifest) + not_sampled
+    roles = _roles(manifest)
+    if manifest.not_sampled:
+        roles += f"; {manifest.not_sampled:,} more not sampled, by the sources' weights"
+    yield "dialogues", f"{manifest.dialogues:,}", None, roles
+
+
+def _summed(manifest: Manifest, key: str) -> Counter[str]:
+    """Return the counts that all sources have under a key."""
+    return sum((Counter(source.get(key, {})) for source in manifest.sources), Counter())
 
 
 def _judge_title(manifest: Manifest) -> str:
@@ -134,38 +133,27 @@ def _scores(manifest: Manifest) -> Iterator[Line]:
             yield name, f"{number:,}", number / judged, f"{number / judged:.0%}"
     if manifest.unscored:
         share = manifest.unscored / manifest.dialogues if manifest.dialogues else None
-        yield "unscored", f"{manifest.unscored:,}", share, _unscored_reasons(manifest)
+        reasons = (
+            f"{name}: {listed(of.reasons)}" for name, of in manifest.stages.items() if of.reasons
+        )
+        yield "unscored", f"{manifest.unscored:,}", share, "; ".join(reasons)
     if manifest.jury is not None:
         jury = manifest.jury
-        yield (
-            "one verdict",
-            f"{jury.same_verdict:,}",
-            jury.same_verdict / jury.dialogues,
-            jury.sentence,
-        )
+        share = jury.same_verdict / jury.dialogues
+        yield "one verdict", f"{jury.same_verdict:,}", share, jury.sentence
     if manifest.cascade is not None:
         cascade = manifest.cascade
         yield "escalated", f"{cascade.escalated:,}", cascade.share, cascade.sentence
     if manifest.adherence is not None:
-        median = manifest.adherence.median_turns_in_role
-        note = (
-            "fewer than half of the dialogues break their role"
-            if median is None
-            else f"half of the dialogues have broken their role by turn {median}"
-        )
-        yield "role adherence", "", None, note
+        yield "role adherence", "", None, turns_in_role(manifest.adherence)
     metrics = manifest.metrics
     if metrics is not None and metrics.dialogues and metrics.overall_mean is not None:
         passed = f"of 100 on average; {metrics.passed:,} of {metrics.dialogues:,} pass"
         yield "metrics", f"{metrics.overall_mean:.1f}", metrics.overall_mean / 100, passed
     facts = manifest.factuality
     if facts is not None and facts.mean_precision is not None:
-        yield (
-            "facts",
-            f"{facts.mean_precision:.2f}",
-            facts.mean_precision,
-            "share of claims that are true",
-        )
+        mean = facts.mean_precision
+        yield "facts", f"{mean:.2f}", mean, "share of claims that are true"
 
 
 def _true_shares(result: RunResult) -> Iterator[Line]:
@@ -212,15 +200,16 @@ def _came_out(manifest: Manifest) -> Iterator[Line]:
 
 
 def _roles(manifest: Manifest) -> str:
-    named = {
+    origins = {
         "field": "from a field",
         "system": "from the system message",
         "recipe": "from the recipe",
         "none": "without",
     }
-    counts = ((manifest.roles.get(origin, 0), text) for origin, text in named.items())
-    text = ", ".join(f"{number:,} {origin}" for number, origin in counts if number)
-    return f"role: {text}" if text else ""
+    roles = [
+        f"{n:,} {text}" for origin, text in origins.items() if (n := manifest.roles.get(origin))
+    ]
+    return f"role: {', '.join(roles)}" if roles else ""
 
 
 def _natural_note(manifest: Manifest) -> str:
@@ -231,23 +220,11 @@ def _natural_note(manifest: Manifest) -> str:
     return f"from the data; {verified}: {agreement.described}"
 
 
-def _why(reasons: Mapping[str, int]) -> str:
-    return f" ({_listed_first(reasons)})" if reasons else ""
-
-
 def _listed_first(counts: Mapping[str, int]) -> str:
     """Return the commonest names with their numbers, and how many more names there are."""
     ordered = Counter(counts).most_common()
     first = ", ".join(f"{name} {number:,}" for name, number in ordered[:_REASONS])
     return first + (f", and {len(ordered) - _REASONS} more" if len(ordered) > _REASONS else "")
-
-
-def _unscored_reasons(manifest: Manifest) -> str:
-    return "; ".join(
-        f"{name}: {listed(stage.reasons)}"
-        for name, stage in manifest.stages.items()
-        if stage.reasons
-    )
 
 
 def _unscored_examples(manifest: Manifest, folder: Path) -> Iterator[tuple[str, str]]:

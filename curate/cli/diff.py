@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.console import OUT, AsJson, print_json
+from curate.cli.console import OUT, AsJson, print_json, print_line
 from curate.cli.printing import clip, ends, number_table
 from curate.cli.report import show_written
 from curate.wording import first_of
@@ -45,54 +44,54 @@ def diff(
     if as_json:
         print_json(difference)
         return
-    show_diff(OUT, difference)
+    _show(difference)
     if written is not None:
         show_written(written, "dialogues that came out differently")
 
 
-def show_diff(console: Console, difference: RunDiff) -> None:
+def _show(difference: RunDiff) -> None:
     """Print what is different, causes first and the sentence last."""
     table = difference.dialogues
-    console.print(f"{escape(difference.first)} -> {escape(difference.second)}", soft_wrap=True)
-    console.print(
+    print_line(f"{escape(difference.first)} -> {escape(difference.second)}")
+    OUT.print(
         f"dialogues in both {table.both:,}, only in the first {len(table.only_first):,}, only in the second "
         f"{len(table.only_second):,}"
     )
     if table.other_content:
-        console.print(
+        OUT.print(
             f"[yellow]compared although content, role or scenario differ:[/yellow] "
             f"{escape(_ids(table.other_content))}"
         )
-    _show_changes(console, "recipe", difference.recipe)
+    _show_changes("recipe", difference.recipe)
     for stage, changes in difference.judges.items():
-        _show_changes(console, f"model of stage {stage}", changes)
-    _show_changes(console, "versions", difference.versions)
-    _show_changes(console, "figures", difference.figures)
+        _show_changes(f"model of stage {stage}", changes)
+    _show_changes("versions", difference.versions)
+    _show_changes("figures", difference.figures)
     for trust in difference.trust:
-        console.print(f"[bold]{escape(trust.key)}[/bold], first: {escape(str(trust.before))}")
-        console.print(f"  second: {escape(str(trust.after))}")
-    _show_verdicts(console, table)
-    _show_shifts(console, table)
+        OUT.print(f"[bold]{escape(trust.key)}[/bold], first: {escape(str(trust.before))}")
+        OUT.print(f"  second: {escape(str(trust.after))}")
+    _show_verdicts(table)
+    _show_shifts(table)
     for name, change in table.sets.items():
-        console.print(
+        OUT.print(
             f"set {name}: {change.before:,} -> {change.after:,}; gained {escape(_ids(change.gained))}; "
             f"lost {escape(_ids(change.lost))}"
         )
     for kind, pairs in difference.pairs.items():
-        console.print(
+        OUT.print(
             f"{kind.replace('_', ' ')}: {pairs.before:,} -> {pairs.after:,}; gained {escape(_ids(pairs.gained))}; "
             f"lost {escape(_ids(pairs.lost))}"
         )
-    _show_changes(console, "dropped pairs by reason", difference.drop_reasons)
-    console.print(f"\n{escape(difference.sentence)}")
+    _show_changes("dropped pairs by reason", difference.drop_reasons)
+    OUT.print(f"\n{escape(difference.sentence)}")
 
 
-def _show_changes(console: Console, title: str, changes: Sequence[RunChange]) -> None:
+def _show_changes(title: str, changes: Sequence[RunChange]) -> None:
     if not changes:
         return
-    console.print(f"[bold]{title}[/bold]")
+    OUT.print(f"[bold]{title}[/bold]")
     for change in changes:
-        console.print(
+        OUT.print(
             f"  {escape(change.key)}: {escape(_value(change.before))} -> {escape(_value(change.after))}"
         )
 
@@ -110,7 +109,7 @@ def _ids(ids: Sequence[str]) -> str:
     return f"{len(ids):,} ({', '.join(ids[:_NAMED])}{more})"
 
 
-def _show_verdicts(console: Console, table: TableDiff) -> None:
+def _show_verdicts(table: TableDiff) -> None:
     rate, interval = table.same_verdict, table.same_verdict_interval
     if not rate.of or interval is None:
         return
@@ -118,17 +117,17 @@ def _show_verdicts(console: Console, table: TableDiff) -> None:
     grid = number_table("verdict, first run down", *columns)
     for before, row in table.verdicts.items():
         grid.add_row(before, *(f"{row[name]:,}" if name in row else "" for name in columns))
-    console.print(grid)
-    console.print(
+    OUT.print(grid)
+    OUT.print(
         f"same verdict: {rate.described}, 95 % {ends(interval, '.0%')}; better {table.better:,}, worse "
         f"{table.worse:,}"
     )
     if table.changed_verdicts:
         shown = [f"{one.id} ({one.before} -> {one.after})" for one in table.changed_verdicts]
-        console.print(f"  {escape(first_of(shown, _NAMED))}")
+        OUT.print(f"  {escape(first_of(shown, _NAMED))}")
 
 
-def _show_shifts(console: Console, table: TableDiff) -> None:
+def _show_shifts(table: TableDiff) -> None:
     if not table.shifts:
         return
     grid = number_table("score", "n", "first", "second", "shift", "95 %", "gained", "lost")
@@ -143,4 +142,4 @@ def _show_shifts(console: Console, table: TableDiff) -> None:
             f"{shift.gained:,}",
             f"{shift.lost:,}",
         )
-    console.print(grid)
+    OUT.print(grid)

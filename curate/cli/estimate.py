@@ -10,11 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from curate.cli.console import OUT, AsJson, Limit, Overrides, Rate, RateFrom, RecipeFile, print_json
-from curate.cli.printing import (
-    duration,
-    number_table,
-    show_source,
-)
+from curate.cli.printing import duration, model_line, number_table, show_source
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -83,9 +79,7 @@ def show_plan(console: Console, plan: Plan) -> None:
     for source in plan.sources:
         show_source(console, source)
     for name, identity in plan.identities.items():
-        console.print(
-            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold]"
-        )
+        console.print(model_line(name, identity))
     if plan.policy is not None:
         console.print(f"policy: {escape(plan.policy.model)} ({plan.policy.engine})")
     if plan.estimate is not None:

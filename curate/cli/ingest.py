@@ -10,12 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from curate.cli.console import ERR, OUT, AsJson, Quiet, print_json, resumable
-from curate.cli.printing import (
-    clip,
-    listed,
-    show_message,
-    show_source,
-)
+from curate.cli.printing import clip, listed, show_message, show_source
 from curate.run import exit_codes
 from curate.wording import plural
 
@@ -71,21 +66,21 @@ def ingest(
         accepted = str(report.accepted) if report.accepted else None
         print_json(report.report.as_dict() | {"folder": str(report.folder), "accepted": accepted})
     else:
-        _show(OUT, report)
+        _show(report)
 
 
-def _show(console: Console, report: IngestReport) -> None:
+def _show(report: IngestReport) -> None:
     """Print shape, confidence, the row sum, one normalised example and why rows were quarantined."""
     described = report.report.as_dict()
-    show_source(console, described)
+    show_source(OUT, described)
     if report.example is not None:
-        console.print("one dialogue, normalised:")
-        _show_dialogue(console, report.example)
+        OUT.print("one dialogue, normalised:")
+        _show_dialogue(report.example)
     for row in report.quarantine_examples:
-        console.print(f"  {escape(row.file)}:{row.row} {row.reason}: {escape(clip(row.detail))}")
-    console.print(f"written: {escape(str(report.folder))}/dialogues.jsonl, quarantine.jsonl")
+        OUT.print(f"  {escape(row.file)}:{row.row} {row.reason}: {escape(clip(row.detail))}")
+    OUT.print(f"written: {escape(str(report.folder))}/dialogues.jsonl, quarantine.jsonl")
     if report.accepted is not None:
-        console.print(
+        OUT.print(
             f"the mapping is in {escape(str(report.accepted))}: check it and continue from there"
         )
 
@@ -119,12 +114,12 @@ def show_proposal(
     )
 
 
-def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
-    console.print(f"  id: {escape(clip(dialogue.id))}")
+def _show_dialogue(dialogue: Dialogue) -> None:
+    OUT.print(f"  id: {escape(clip(dialogue.id))}")
     for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
         if text:
-            console.print(f"  {label}: {escape(clip(text))}")
-    _show_messages(console, dialogue.messages)
+            OUT.print(f"  {label}: {escape(clip(text))}")
+    _show_messages(OUT, dialogue.messages)
 
 
 def _show_messages(console: Console, messages: Sequence[Message]) -> None:

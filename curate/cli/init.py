@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from curate.cli.console import ERR, OUT, AsJson, Quiet, command_line, print_json, print_line
 from curate.cli.ingest import show_proposal
-from curate.cli.printing import show_source
+from curate.cli.printing import model_line, show_source
 from curate.errors import CurateError, UsageError, requirement
 from curate.run import exit_codes
 from curate.wording import plural
@@ -319,9 +319,7 @@ def _show_end(
     path: Path, plan: Plan, draft: RecipeDraft, expected: str, problem: str | None
 ) -> None:
     for name, identity in plan.identities.items() if draft.judge and not problem else ():
-        OUT.print(
-            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold]"
-        )
+        OUT.print(model_line(name, identity))
     OUT.print(f"{expected} `curate estimate {escape(str(path))} --measure` estimates the time.")
     if problem is not None:
         ERR.print(f"[yellow]warning:[/yellow] the judge cannot be used yet: {escape(problem)}")

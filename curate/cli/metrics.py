@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from curate.cli.console import OUT, AsJson, print_json, print_line
@@ -41,7 +40,7 @@ def list_metrics(
     if as_json:
         print_json(as_response(config.known))
     else:
-        _show(OUT, config.known, config.weights)
+        _show(config.known, config.weights)
 
 
 @metrics.command("new")
@@ -62,11 +61,11 @@ def draft(
     print_line(escape(as_yaml(drafted)))
 
 
-def _show(console: Console, known: Mapping[str, Metric], weights: Mapping[str, float]) -> None:
+def _show(known: Mapping[str, Metric], weights: Mapping[str, float]) -> None:
     texts = ("tier", "scale", "measures")
     table = number_table("metric", "tier", "scale", "weight", "measures", texts=texts)
     for name, metric in known.items():
         weight = f"{weights[name]:.3f}" if name in weights else "-"
         scale = "0-5" if metric.scale == "scored" else "pass/fail"
         table.add_row(name, metric.tier, scale, weight, escape(metric.asks))
-    console.print(table)
+    OUT.print(table)

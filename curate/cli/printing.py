@@ -14,6 +14,7 @@ from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.dialogue import Message
+    from curate.records import JudgeIdentity
     from curate.trust.gold import Unused
 
 
@@ -120,6 +121,13 @@ def with_interval(
         return short(value)
     low, high = map(short, interval)
     return f"{short(value)} {low}:{high}" if tight else f"{short(value)} ({low} to {high})"
+
+
+def model_line(stage: str, identity: JudgeIdentity) -> str:
+    """Return a stage's model and mode in one line."""
+    return (
+        f"{stage}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold]"
+    )
 
 
 def show_message(console: Console, message: Message) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress
 
 from curate.cli.console import (
     ERR,
@@ -145,6 +144,7 @@ def probe(
 
 def _probe(recipe: Recipe, run: Path, options: _Options) -> Probed | None:
     """Plan, print what it costs, ask the judge and keep the card; return None for a dry run."""
+    from curate.cli.progress import one_bar
     from curate.planning.rates import known_rates, parse_rates
     from curate.run.probe import plan_probe, probe_judge, write_probe
 
@@ -157,14 +157,8 @@ def _probe(recipe: Recipe, run: Path, options: _Options) -> Probed | None:
         print_json(_plan_as_dict(plan))
     if options.dry_run:
         return None
-    with resumable(), Progress(console=ERR, transient=True, disable=options.as_json) as bars:
-        task = bars.add_task("probing", total=None)
-        probed = probe_judge(
-            recipe,
-            plan,
-            run / "replies.sqlite",
-            progress=lambda done, total: bars.update(task, completed=done, total=total),
-        )
+    with resumable(), one_bar("probing", hidden=options.as_json) as progress:
+        probed = probe_judge(recipe, plan, run / "replies.sqlite", progress=progress)
     write_probe(run, probed)
     return probed
 

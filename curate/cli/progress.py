@@ -1,9 +1,11 @@
-"""Progress of a run: bars on a terminal, lines in a log."""
+"""Progress of a run and of single steps: bars on a terminal, lines in a log."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import (
@@ -19,7 +21,16 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from curate.cli.console import ERR
 from curate.cli.printing import duration
+
+
+@contextmanager
+def one_bar(name: str, *, hidden: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar that goes away at its end; yield the function that moves it: (steps done, steps in all)."""
+    with Progress(console=ERR, transient=True, disable=hidden) as bars:
+        task = bars.add_task(name, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 class _RateColumn(ProgressColumn):

@@ -42,18 +42,12 @@ def report(
     _quiet: Quiet = False,
 ) -> None:
     """Write a run as one HTML page: figures, scores, every dialogue and pair. No model calls, no network."""
-    from rich.progress import Progress
-
+    from curate.cli.progress import one_bar
     from curate.run.report import write_report
 
-    with Progress(console=ERR, transient=True, disable=not ERR.is_terminal) as progress:
-        task = progress.add_task("dialogues", total=None)
+    with one_bar("dialogues", hidden=not ERR.is_terminal) as progress:
         written = write_report(
-            run_folder,
-            out,
-            max_bytes=max_mb * 1_000_000,
-            split=split,
-            on_dialogue=lambda done, of: progress.update(task, completed=done, total=of),
+            run_folder, out, max_bytes=max_mb * 1_000_000, split=split, on_dialogue=progress
         )
     if opened and has_desktop(os.environ, sys.platform, is_terminal=sys.stdout.isatty()):
         webbrowser.open(written.files[0].resolve().as_uri())

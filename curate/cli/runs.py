@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -30,10 +29,10 @@ def runs(
     if as_json:
         print_json([_row(run) for run in listed])
     else:
-        show_runs(OUT, listed, folder)
+        _show(listed, folder)
 
 
-def show_runs(console: Console, listed: Sequence[ListedRun], folder: Path) -> None:
+def _show(listed: Sequence[ListedRun], folder: Path) -> None:
     """Print a table of runs, and the runs that could not be read."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     texts = ("run", "begun", "status", "judge")
@@ -55,13 +54,13 @@ def show_runs(console: Console, listed: Sequence[ListedRun], folder: Path) -> No
             f"{row['unscored']:,}",
             cell(row["cost"]),
         )
-    console.print(table)
-    console.print(
+    OUT.print(table)
+    OUT.print(
         "[dim]good: share of the verdicts that are good or excellent; unsc.: dialogues without a score.[/dim]"
     )
     for run in listed:
         if run.manifest is None:
-            console.print(
+            OUT.print(
                 f"[yellow]cannot be read:[/yellow] {escape(str(run.folder))}: {escape(run.problem)}"
             )
 

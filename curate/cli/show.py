@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from curate.cli.agreement import show_agreement
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, print_json, print_line
 from curate.cli.printing import cell, clip
 from curate.cli.show_dialogue import show_judged, show_pairs, unscored
 from curate.cli.show_run import show_figures
@@ -67,15 +67,7 @@ def show(
         if as_json:
             _print_judgment(run_folder, dialogue_id)
             return
-        stored = read_judged(run_folder, dialogue_id)
-        show_judged(
-            OUT,
-            stored.dialogue,
-            stored.judgment,
-            stored.adherence,
-            stored.metrics,
-            stored.factuality,
-        )
+        show_judged(OUT, read_judged(run_folder, dialogue_id))
         show_pairs(OUT, pairs_of_dialogue(run_folder, dialogue_id))
         return
     rows = read_table(run_folder, where, sort)
@@ -87,7 +79,7 @@ def show(
     number = 0
     for row in islice(rows, limit):
         if not number:
-            show_head(OUT)
+            show_head()
         number += 1
         show_row(OUT, row)
     if where is not None or sort is not None or limit is not None:
@@ -115,10 +107,10 @@ def _print_judgment(run_folder: Path, dialogue_id: str) -> None:
     typer.echo(json.dumps(Judgment.model_validate(record).card_form, ensure_ascii=False, indent=2))
 
 
-def show_head(console: Console) -> None:
+def show_head() -> None:
     """Print the names of the columns of `show_row`."""
     names = "".join(name.ljust(width) for name, width in _WIDTHS.items())
-    console.print(f"[dim]{names}dialogue, sets[/dim]", soft_wrap=True)
+    print_line(f"[dim]{names}dialogue, sets[/dim]")
 
 
 def show_row(console: Console, row: Mapping[str, Any]) -> None:

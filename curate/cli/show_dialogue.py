@@ -8,30 +8,27 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.printing import clip, show_message
+from curate.cli.printing import clip, ends, show_message
 from curate.wording import plural
 
 if TYPE_CHECKING:
-    from curate.dialogue import Dialogue
-    from curate.run.read_back import StoredPair
+    from curate.run.read_back import JudgedDialogue, StoredPair
+
+Record = Mapping[str, Any]
+"""A record, as a run folder holds it."""
 
 
-def show_judged(
-    console: Console,
-    dialogue: Dialogue,
-    judgment: Mapping[str, Any] | None,
-    adherence: Mapping[str, Any] | None,
-    metrics: Mapping[str, Any] | None = None,
-    factuality: Mapping[str, Any] | None = None,
-) -> None:
-    """Print a dialogue turn by turn, each turn followed by its scores; the records are those of the run folder."""
+def show_judged(console: Console, judged: JudgedDialogue) -> None:
+    """Print a dialogue turn by turn, each turn followed by its scores, then the scores of the whole."""
+    dialogue = judged.dialogue
     console.print(f"[bold]{escape(clip(dialogue.id))}[/bold]")
     for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
         if text:
             console.print(f"{label}: {escape(clip(text))}")
-    scores = {turn["turn"]: turn for turn in (judgment or {}).get("per_turn", ())}
-    roles = {turn["turn"]: turn for turn in (adherence or {}).get("per_turn", ())}
-    facts = {turn["turn"]: turn for turn in (factuality or {}).get("per_turn", ())}
+    scores, roles, facts = (
+        {turn["turn"]: turn for turn in (record or {}).get("per_turn", ())}
+        for record in (judged.judgment, judged.adherence, judged.factuality)
+    )
     for turn in dialogue.turns:
         console.print(f"\n[bold]turn {turn.number}[/bold]")
         for message in turn.messages:
@@ -39,51 +36,58 @@ def show_judged(
         _show_turn_scores(console, scores.get(turn.number), roles.get(turn.number))
         _show_claims(console, facts.get(turn.number))
     console.print()
-    if judgment is None or judgment["kind"] == "unscored":
-        console.print(f"judge: {unscored(judgment)}")
-    else:
-        level = judgment["conversation_level"]
-        origin = f"the judge said {judgment['judge_verdict'] or 'nothing clear'}"
-        if judgment.get("opinions"):
-            origin = "of several judges, below"
-        console.print(
-            f"verdict [bold]{judgment['verdict']}[/bold] ({origin}), "
-            + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
-            + f", weakest turn {judgment['weakest_turn']}"
-        )
-        for opinion in judgment.get("opinions", ()):
-            console.print(f"  {escape(_opinion_line(opinion))}")
-        if judgment["decision_basis"]:
-            console.print(f"  [dim]{escape(judgment['decision_basis'])}[/dim]")
-        for name, entry in level.items():
-            if entry["note"]:
-                console.print(f"  [dim]{name}: {escape(entry['note'])}[/dim]")
-    if adherence is None or adherence["kind"] == "unscored":
-        console.print(f"role adherence: {unscored(adherence)}")
-    else:
-        low, high = adherence["interval"]
-        console.print(
-            f"role adherence {adherence['session_score']:.2f} (95 % interval {low:.2f} to {high:.2f}, "
-            f"{adherence['interval_method']}), {'adherent' if adherence['adherent'] else 'not adherent'}"
-        )
-        if trend := adherence.get("trend"):
-            low, high = trend["interval"]
-            console.print(
-                f"  {trend['slope']:+.3f} from one turn to the next ({low:+.3f} to {high:+.3f}, "
-                f"p {trend['p_value']:.2f}), in role for {plural(adherence['turns_in_role'], 'turn')}"
-            )
-        if whole := adherence.get("conversation"):
-            _show_reason(console, whole["reason"])
-    if metrics is not None:
-        _show_metrics(console, metrics)
-    if factuality is not None:
-        precision = factuality.get("precision")
-        scored = "no claims" if precision is None else f"precision {precision:.2f}"
-        facts_text = unscored(factuality) if factuality["kind"] == "unscored" else scored
-        console.print(f"facts: {facts_text}")
+    for name, record, show_scored in (
+        ("judge", judged.judgment, _show_judgment),
+        ("role adherence", judged.adherence, _show_adherence),
+        ("metrics", judged.metrics, _show_metrics),
+        ("facts", judged.factuality, _show_facts),
+    ):
+        if record is not None and record["kind"] != "unscored":
+            show_scored(console, record)
+        elif record is not None or name in ("judge", "role adherence"):
+            console.print(f"{name}: {unscored(record)}")
 
 
-def _opinion_line(opinion: Mapping[str, Any]) -> str:
+def _show_judgment(console: Console, judgment: Record) -> None:
+    level = judgment["conversation_level"]
+    origin = f"the judge said {judgment['judge_verdict'] or 'nothing clear'}"
+    if judgment.get("opinions"):
+        origin = "of several judges, below"
+    console.print(
+        f"verdict [bold]{judgment['verdict']}[/bold] ({origin}), "
+        + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
+        + f", weakest turn {judgment['weakest_turn']}"
+    )
+    for opinion in judgment.get("opinions", ()):
+        console.print(f"  {escape(_opinion_line(opinion))}")
+    if judgment["decision_basis"]:
+        console.print(f"  [dim]{escape(judgment['decision_basis'])}[/dim]")
+    for name, entry in level.items():
+        if entry["note"]:
+            console.print(f"  [dim]{name}: {escape(entry['note'])}[/dim]")
+
+
+def _show_adherence(console: Console, adherence: Record) -> None:
+    console.print(
+        f"role adherence {adherence['session_score']:.2f} (95 % interval {ends(adherence['interval'])}, "
+        f"{adherence['interval_method']}), {'adherent' if adherence['adherent'] else 'not adherent'}"
+    )
+    if trend := adherence.get("trend"):
+        console.print(
+            f"  {trend['slope']:+.3f} from one turn to the next ({ends(trend['interval'], '+.3f')}, "
+            f"p {trend['p_value']:.2f}), in role for {plural(adherence['turns_in_role'], 'turn')}"
+        )
+    if whole := adherence.get("conversation"):
+        _show_reason(console, whole["reason"])
+
+
+def _show_facts(console: Console, factuality: Record) -> None:
+    precision = factuality.get("precision")
+    shown = "no claims" if precision is None else f"precision {precision:.2f}"
+    console.print(f"facts: {shown}")
+
+
+def _opinion_line(opinion: Record) -> str:
     """Return the opinion of one of several judges in one line."""
     text = opinion["verdict"] or f"unscored ({opinion['reason']})"
     if opinion["weakest_turn"] is not None:
@@ -93,7 +97,7 @@ def _opinion_line(opinion: Mapping[str, Any]) -> str:
     return f"{opinion['judge']}: {text}{'' if opinion['counts'] else ' (not decisive)'}"
 
 
-def _show_claims(console: Console, turn: Mapping[str, Any] | None) -> None:
+def _show_claims(console: Console, turn: Record | None) -> None:
     """Print the claims of a turn, one line each."""
     for claim in (turn or {}).get("claims", ()):
         style = {"true": "green", "false": "red"}.get(claim["label"], "dim")
@@ -101,11 +105,8 @@ def _show_claims(console: Console, turn: Mapping[str, Any] | None) -> None:
         console.print(f"  [{style}]{claim['label']}{basis}: {escape(clip(claim['words']))}[/]")
 
 
-def _show_metrics(console: Console, record: Mapping[str, Any]) -> None:
+def _show_metrics(console: Console, record: Record) -> None:
     """Print the overall score and one line for each metric."""
-    if record["kind"] == "unscored":
-        console.print(f"metrics: {unscored(record)}")
-        return
     low, high = record["overall_range"]
     console.print(
         f"metrics: {record['overall_score']:.1f} of 100, {'pass' if record['passed'] else 'fail'} (threshold "
@@ -120,7 +121,7 @@ def _show_metrics(console: Console, record: Mapping[str, Any]) -> None:
         )
 
 
-def _metric_line(metric: Mapping[str, Any]) -> str:
+def _metric_line(metric: Record) -> str:
     score, reading = metric["score"], metric["reading"]
     if score is None:
         return f"{metric['name']} n/a ({metric['na']})"
@@ -135,16 +136,14 @@ def _metric_line(metric: Mapping[str, Any]) -> str:
     return text + (f" [{', '.join(metric['flags'])}]" if metric["flags"] else "")
 
 
-def unscored(record: Mapping[str, Any] | None) -> str:
+def unscored(record: Record | None) -> str:
     """Return the reason why a record has no score."""
     if record is None:
         return "not scored in this run"
     return f"unscored, {record['reason']}: {escape(clip(record['detail']))}"
 
 
-def _show_turn_scores(
-    console: Console, scores: Mapping[str, Any] | None, role: Mapping[str, Any] | None
-) -> None:
+def _show_turn_scores(console: Console, scores: Record | None, role: Record | None) -> None:
     parts = []
     if scores is not None:
         for name, value in scores["scores"].items():
@@ -163,7 +162,7 @@ def _show_turn_scores(
     _show_reason(console, role and role.get("reason"))
 
 
-def _show_reason(console: Console, reason: Mapping[str, Any] | None) -> None:
+def _show_reason(console: Console, reason: Record | None) -> None:
     """Print the reason of an answer about the role: kind, justification, and the words of the role that are broken."""
     if not reason:
         return
@@ -198,7 +197,7 @@ def show_pairs(console: Console, pairs: Iterable[StoredPair]) -> None:
             console.print(f"  [green]{figures}[/green]")
 
 
-def _figures(check: Mapping[str, Any]) -> str:
+def _figures(check: Record) -> str:
     """Return the figures that verification measured for a pair."""
     parts = [
         f"{name} {check[key]:+.2f}"

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.printing import cell, ends, listed, number_table, show_source
+from curate.cli.printing import cell, ends, listed, model_line, number_table, show_source
 
 if TYPE_CHECKING:
     from curate.records import (
@@ -27,10 +27,7 @@ def show_figures(console: Console, manifest: Manifest) -> None:
     for source in manifest.sources:
         show_source(console, source)
     for name, identity in manifest.identities.items():
-        console.print(
-            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold], "
-            f"prompts {identity.prompt_version}"
-        )
+        console.print(f"{model_line(name, identity)}, prompts {identity.prompt_version}")
     if manifest.stages:
         console.print(_stage_table(manifest))
     if manifest.rejection_reasons:
@@ -56,9 +53,8 @@ def show_figures(console: Console, manifest: Manifest) -> None:
 
 
 def _stage_table(manifest: Manifest) -> Table:
-    table = number_table(
-        "stage", "rows", "reused", "requests", "sent", "tokens in", "cached", "out"
-    )
+    columns = ("rows", "reused", "requests", "sent", "tokens in", "cached", "out")
+    table = number_table("stage", *columns)
     for name, stage in manifest.stages.items():
         numbers = (
             stage.rows,
@@ -123,32 +119,23 @@ def _show_judge_checks(console: Console, checks: JudgeChecks) -> None:
     console.print(table)
 
 
+def turns_in_role(decay: AdherenceDecay) -> str:
+    """Return after how many turns half of the dialogues have broken their role."""
+    if decay.median_turns_in_role is None:
+        return "fewer than half of the dialogues break their role"
+    return f"half of the dialogues have broken their role by turn {decay.median_turns_in_role}"
+
+
 def show_decay(console: Console, decay: AdherenceDecay) -> None:
     """Print how role adherence changes over the turns: one line for the whole, a table of the first positions."""
-    slope, median = decay.slope, decay.median_turns_in_role
-    clauses = []
-    if slope is not None:
-        interval = decay.slope_interval
-        shown = f" ({ends(interval, '+.3f')})" if interval else ""
-        clauses.append(f"{slope:+.3f}{shown} from one turn to the next")
-    clauses.append(
-        "fewer than half of the dialogues break their role"
-        if median is None
-        else f"half of the dialogues have broken their role by turn {median}"
-    )
-    console.print(f"role adherence by turn: {'; '.join(clauses)}")
-    table = Table(box=None, pad_edge=False)
-    for column in (
-        "reply",
-        "scored",
-        "mean",
-        "95 %",
-        "first broken",
-        "of",
-        "still in role",
-        "95 %",
-    ):
-        table.add_column(column, justify="right")
+    slope = ""
+    if decay.slope is not None:
+        shown = f" ({ends(decay.slope_interval, '+.3f')})" if decay.slope_interval else ""
+        slope = f"{decay.slope:+.3f}{shown} from one turn to the next; "
+    console.print(f"role adherence by turn: {slope}{turns_in_role(decay)}")
+    columns = ("scored", "mean", "95 %", "first broken", "of", "still in role", "95 %")
+    table = number_table("reply", *columns)
+    table.columns[0].justify = "right"
     for reply in decay.positions[:_POSITIONS]:
         low, high = reply.interval or (None, None)
         table.add_row(
@@ -174,8 +161,8 @@ def _show_metrics(console: Console, report: MetricsReport) -> None:
         f"metrics: overall {report.overall_mean:.1f} of 100 on average, {report.passed:,} of {report.dialogues:,} "
         f"pass; weights changed by up to 20 % would flip {report.flippable:,} of these decisions"
     )
-    table = number_table("metric", "weight", "mean", "scored", "n/a", "poor")
-    table.add_column("commonest failures")
+    columns = ("weight", "mean", "scored", "n/a", "poor", "commonest failures")
+    table = number_table("metric", *columns, texts=columns[-1:])
     for name, metric in report.metrics.items():
         failures = [*metric.failure_codes.items()][:3]
         table.add_row(

@@ -64,8 +64,7 @@ def make(folder: Path, adherence: dict[str, Any], **sections: Any) -> Recipe:
 
 def shown(run: Path, dialogue: str = "long") -> str:
     console = Console(width=120, file=io.StringIO(), record=True)
-    found = read_judged(run, dialogue)
-    show_judged(console, found.dialogue, found.judgment, found.adherence)
+    show_judged(console, read_judged(run, dialogue))
     decay = read_manifest(run).adherence
     if decay is not None:
         show_decay(console, decay)

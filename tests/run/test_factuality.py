@@ -93,8 +93,7 @@ def test_summary_and_show_tell_the_claims(server: CountingServer, data: Path) ->
     result = run(server, data)
     shown = Console(file=io.StringIO(), width=200)
     show_run(shown, result, verbose=True)
-    held = read_judged(result.folder, "chat-7")
-    show_judged(shown, held.dialogue, None, None, None, held.factuality)
+    show_judged(shown, read_judged(result.folder, "chat-7"))
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "facts: precision 0.75 a dialogue on average; claims: false 2, true 4" in text
     assert "false (earlier_turn): Answer 2 in chat 7 about curtains" in text

@@ -216,8 +216,7 @@ def test_what_is_shown_of_metrics(server: CountingServer, data: Path, tmp_path: 
     for row in read_table(tmp_path / "run"):
         show_row(out, row)
     for name in ("chat-0", "chat-1"):
-        found = read_judged(tmp_path / "run", name)
-        show_judged(out, found.dialogue, found.judgment, found.adherence, found.metrics)
+        show_judged(out, read_judged(tmp_path / "run", name))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert "grounding_fidelity" in text
     assert "invented_fact" in text
