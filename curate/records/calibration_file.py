@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from curate.errors import UsageError
 from curate.records import (
@@ -25,7 +25,7 @@ from curate.records import (
     PairCurve,
 )
 
-R = TypeVar("R")
+R = TypeVar("R", bound=BaseModel)
 
 
 _ABOUT = {"identity": "the rubric judge", "adherence": "role adherence", "metrics": "metrics"}
@@ -44,10 +44,8 @@ def read_calibration(
     Raises:
         UsageError: the file cannot be read, was not written by `curate calibrate`, or lacks the part.
     """
-    if value is None:
-        return None
     calibration = _calibration(value, key)
-    if part is not None and getattr(calibration, part) is None:
+    if calibration is not None and part is not None and getattr(calibration, part) is None:
         others = [about for name, about in _ABOUT.items() if getattr(calibration, name) is not None]
         raise UsageError(
             f"{key} holds nothing about {_ABOUT[part]}",
@@ -59,9 +57,7 @@ def read_calibration(
     return calibration
 
 
-def _calibration(value: Any, key: str) -> Calibration:
-    if isinstance(value, Calibration):
-        return value
+def _calibration(value: Any, key: str) -> Calibration | None:
     if isinstance(value, JudgeCalibration):
         return Calibration(kind="calibration", adherence=value)
 
@@ -71,7 +67,7 @@ def _calibration(value: Any, key: str) -> Calibration:
             return Calibration(kind="calibration", adherence=adherence)
         return Calibration.model_validate(content)
 
-    return _read(value, parse, key, "a file written by `curate calibrate`")
+    return _read(value, Calibration, key, "a file written by `curate calibrate`", parse)
 
 
 def read_curve(value: Any) -> PairCurve | None:
@@ -80,11 +76,8 @@ def read_curve(value: Any) -> PairCurve | None:
     Raises:
         UsageError: the file cannot be read, or holds no curve.
     """
-    if value is None or isinstance(value, PairCurve):
-        return value
-    key = "the curve of a judge's comparisons"
     expected = "a file written by `curate calibrate` with --twins or --pairs"
-    return _read(value, PairCurve.model_validate, key, expected)
+    return _read(value, PairCurve, "the curve of a judge's comparisons", expected)
 
 
 def read_certificate(value: Any) -> Certificate | None:
@@ -93,11 +86,9 @@ def read_certificate(value: Any) -> Certificate | None:
     Raises:
         UsageError: the file cannot be read, holds no certificate, or says that none was issued.
     """
-    if value is None or isinstance(value, Certificate):
-        return value
-    key, expected = "the certificate", "a file written by `curate certify`"
-    certificate = _read(value, Certificate.model_validate, key, expected)
-    if not certificate.issued:
+    expected = "a file written by `curate certify`"
+    certificate = _read(value, Certificate, "the certificate", expected)
+    if certificate is not None and certificate is not value and not certificate.issued:
         raise UsageError(
             "the file says that no certificate was issued",
             got=certificate.sentence,
@@ -112,25 +103,28 @@ def read_cascade_fit(value: Any) -> CascadeFit | None:
     Raises:
         UsageError: the file cannot be read, or holds no fit of a cascade.
     """
-    if value is None or isinstance(value, CascadeFit):
-        return value
     expected = "a file written by `curate calibrate RUN --cascade`"
-    return _read(value, CascadeFit.model_validate, "models.judge.fit", expected)
+    return _read(value, CascadeFit, "models.judge.fit", expected)
 
 
-def _read(value: Any, parse: Callable[[Any], R], key: str, expected: str) -> R:
+def _read(
+    value: Any, model: type[R], key: str, expected: str, parse: Callable[[Any], R] | None = None
+) -> R | None:
+    """Return the record that a value is, or that a file or its content has; None for None."""
+    if value is None or isinstance(value, model):
+        return value
+    is_path = isinstance(value, str | Path)
     try:
-        content = orjson.loads(Path(value).read_bytes()) if isinstance(value, str | Path) else value
-        return parse(content)
+        content = orjson.loads(Path(value).read_bytes()) if is_path else value
+        return (parse or model.model_validate)(content)
     except (OSError, ValidationError, orjson.JSONDecodeError) as error:
         if isinstance(error, ValidationError):
-            problem = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         else:
             problem = getattr(error, "strerror", None) or str(error)
-        named = f"{value}: " if isinstance(value, str | Path) else ""
-        raise UsageError(
-            f"{key} cannot be used", got=f"{named}{problem}", expected=expected
-        ) from error
+        got = f"{value}: {problem}" if is_path else problem
+        raise UsageError(f"{key} cannot be used", got=got, expected=expected) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,53 +18,33 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from pydantic import BaseModel, ValidationError
 
+from curate import records
 from curate.dialogue import Dialogue
 from curate.errors import PACKAGE, CurateError, UsageError
-from curate.records import (
-    AdherenceScore,
-    Agreement,
-    AuditReport,
-    Calibration,
-    CascadeFit,
-    Certificate,
-    Decision,
-    Draw,
-    FactualityScore,
-    Judgment,
-    Manifest,
-    MetricsScore,
-    PairCurve,
-    PreferencePair,
-    ProbeOutcome,
-    ProbeReport,
-    QuarantinedRow,
-    ReviewAnswer,
-    Unscored,
-)
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "dialogue": Dialogue,
-    "judgment": Judgment,
-    "adherence": AdherenceScore,
-    "metrics": MetricsScore,
-    "factuality": FactualityScore,
-    "calibration": Calibration,
-    "pair-curve": PairCurve,
-    "audit": AuditReport,
-    "certificate": Certificate,
-    "draw": Draw,
-    "cascade-fit": CascadeFit,
-    "decision": Decision,
-    "preference-pair": PreferencePair,
-    "unscored": Unscored,
-    "quarantine": QuarantinedRow,
-    "manifest": Manifest,
-    "review-answer": ReviewAnswer,
-    "agreement": Agreement,
-    "probe": ProbeReport,
-    "probe-outcome": ProbeOutcome,
+    "judgment": records.Judgment,
+    "adherence": records.AdherenceScore,
+    "metrics": records.MetricsScore,
+    "factuality": records.FactualityScore,
+    "calibration": records.Calibration,
+    "pair-curve": records.PairCurve,
+    "audit": records.AuditReport,
+    "certificate": records.Certificate,
+    "draw": records.Draw,
+    "cascade-fit": records.CascadeFit,
+    "decision": records.Decision,
+    "preference-pair": records.PreferencePair,
+    "unscored": records.Unscored,
+    "quarantine": records.QuarantinedRow,
+    "manifest": records.Manifest,
+    "review-answer": records.ReviewAnswer,
+    "agreement": records.Agreement,
+    "probe": records.ProbeReport,
+    "probe-outcome": records.ProbeOutcome,
 }
 """The records in run folders and in the files of other commands, by the name of their schema."""
 

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from curate.sources.text_lines import MAX_ROW, CutLine, Lines, is_wide, read_blocks
+from curate.sources.text_lines import MAX_ROW, CutLine, Lines, block_codec, read_blocks
 from curate.sources.unit_result import RawRow, has_surrogate, shown_bytes
 from curate.storage.csv_text import csv_delimiter
 from curate.wording import plural
@@ -79,7 +79,7 @@ class _RecordLines:
     def __init__(self, lines: Lines, encoding: str | None) -> None:
         self.record_size = 0
         self._lines = lines
-        self._codec = "utf-8" if encoding is None or is_wide(encoding) else encoding
+        self._codec = block_codec(encoding)
 
     def __iter__(self) -> Iterator[str]:
         """Yield lines with their line endings.

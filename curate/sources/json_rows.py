@@ -9,14 +9,14 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
 
 from curate.sources.input_files import kind_of
-from curate.sources.text_lines import CHUNK, MAX_ROW, CutLine, Lines, is_wide, read_blocks
+from curate.sources.text_lines import CHUNK, MAX_ROW, CutLine, Lines, block_codec, read_blocks
 from curate.sources.unit_result import RawRow, has_surrogate, shown_bytes
 
 _BLANKS = re.compile(r"[ \t\r\n]*+")
@@ -41,22 +41,22 @@ def json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[R
     largest = MAX_ROW if as_lines else MAX_WHOLE
     lines = Lines(chain([opening], blocks), blank_lines + 1)
     lines.bound = largest
-    head = [item for _, item in zip(range(1), lines, strict=False)]
-    first = b"".join(line for _, line in head).strip()
-    if first[:1] in (b"[", b"{") and not as_lines and not _is_json(first):
-        # an array or an object over several lines, or lines whose first is broken
+    head = list(islice(lines, 1))
+    first = head[0][1].strip() if head else b""
+    opens_array = first[:1] == b"["
+    opens_object = first[:1] == b"{" and not as_lines
+    value = _loaded(first) if opens_array or opens_object else first
+    is_cut = value is None and not as_lines
+    if is_cut or (opens_array and not is_message_list(value)):
         following = _following(lines)
+        if is_cut:  # an array or an object over several lines, or lines whose first is broken
+            is_long = isinstance(head[0][1], CutLine)
+            has_rows = any(_is_row(line) for _, line in following)
+            is_one_value = opens_array or not (is_long or has_rows)
+        else:
+            is_one_value = not any(line.strip() for _, line in following)
         head += following
-        whole = not any(_is_row(line) for _, line in following)
-        is_long = isinstance(head[0][1], CutLine)
-        if first[:1] == b"[" or (whole and not is_long):
-            text = chain((line for _, line in head), lines.unread())
-            yield from _value_rows(_decoded(text, encoding), largest)
-            return
-    elif first[:1] == b"[" and not _is_message_list(first):
-        following = _following(lines)
-        head += following
-        if not any(line.strip() for _, line in following):
+        if is_one_value:
             text = chain((line for _, line in head), lines.unread())
             yield from _value_rows(_decoded(text, encoding), largest)
             return
@@ -97,16 +97,12 @@ def _following(lines: Lines) -> list[tuple[int, bytes]]:
     return following
 
 
-def _text(line: bytes, encoding: str | None) -> str:
-    return line.decode("utf-8" if encoding is None or is_wide(encoding) else encoding)
-
-
 def _line_row(number: int, line: bytes, encoding: str | None) -> RawRow:
     if isinstance(line, CutLine):
         start = line[:_SHOWN].decode("utf-8", "backslashreplace").lstrip()
         return RawRow(number, start, "too_long", f"the line has more than {_size(len(line) - 1)}")
     try:
-        text = _text(line, encoding)
+        text = line.decode(block_codec(encoding))
     except UnicodeDecodeError as problem:
         shown = line.decode("utf-8", "backslashreplace").strip()
         return RawRow(number, shown, "bad_encoding", f"byte {problem.start}: {problem.reason}")
@@ -152,27 +148,18 @@ def _whole(digits: str) -> int | str:
     return value if LEAST_WHOLE <= (value := int(digits)) <= MOST_WHOLE else digits
 
 
-def _is_json(line: bytes) -> bool:
+def _loaded(line: bytes) -> Any:
+    """Return the list or object that a line is; None where it is not JSON."""
     try:
-        orjson.loads(line)
+        return orjson.loads(line)
     except orjson.JSONDecodeError:
-        return False
-    return True
+        return None
 
 
 def _is_row(line: bytes) -> bool:
     """Return whether a line is a whole object by itself, as in JSON lines."""
     line = line.strip()
-    return line[:1] == b"{" and line[-1:] == b"}" and _is_json(line)
-
-
-def _is_message_list(line: bytes) -> bool:
-    """Return whether a line is one conversation: a list of objects with a role."""
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
-    return is_message_list(value)
+    return line[:1] == b"{" and line[-1:] == b"}" and _loaded(line) is not None
 
 
 def is_message_list(value: Any) -> bool:
@@ -193,8 +180,7 @@ def is_message_list(value: Any) -> bool:
 
 def _decoded(blocks: Iterator[bytes], encoding: str | None) -> Iterator[str]:
     """Yield text in pieces; bytes that cannot be decoded become lone surrogates."""
-    codec = "utf-8" if encoding is None or is_wide(encoding) else encoding
-    decoder = codecs.getincrementaldecoder(codec)("surrogateescape")
+    decoder = codecs.getincrementaldecoder(block_codec(encoding))("surrogateescape")
     yield from map(decoder.decode, blocks)
     yield decoder.decode(b"", final=True)
 
@@ -208,29 +194,20 @@ def _value_rows(pieces: Iterator[str], largest: int) -> Iterator[RawRow]:
         largest: most characters of an object outside an array.
     """
     buffer = _Buffer(pieces)
-    number = 0
     array = buffer.peek() == "["
     if array:
         buffer.skip()
     bound = MAX_ROW if array else largest
-    while True:
-        sign = buffer.peek()
+    number = 1
+    while sign := buffer.peek():
         if array and sign in (",", "]"):
             buffer.skip()
-            if sign == "]":
-                if buffer.peek():
-                    detail = "text after the end of the array"
-                    yield RawRow(
-                        number + 1, shown_bytes(buffer.rest(MAX_ROW)), "broken_json", detail
-                    )
-                return
-            continue
-        if sign == "":
-            if array:
-                detail = "the array is not closed: the file is cut"
-                yield RawRow(number + 1, "", "broken_json", detail)
+            if sign == ",":
+                continue
+            if buffer.peek():
+                detail = "text after the end of the array"
+                yield RawRow(number, shown_bytes(buffer.rest(MAX_ROW)), "broken_json", detail)
             return
-        number += 1
         text = buffer.value(bound)
         if text is None:
             yield _unread(number, buffer, bound)
@@ -239,6 +216,9 @@ def _value_rows(pieces: Iterator[str], largest: int) -> Iterator[RawRow]:
             yield RawRow(number, shown_bytes(text), "bad_encoding", "bytes that cannot be decoded")
         else:
             yield _parsed(number, text)
+        number += 1
+    if array:
+        yield RawRow(number, "", "broken_json", "the array is not closed: the file is cut")
 
 
 def _unread(number: int, buffer: _Buffer, bound: int) -> RawRow:

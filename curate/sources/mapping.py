@@ -21,13 +21,13 @@ from curate.sources.mapping_parts import Answers, CallMapping, Join, MessageMapp
 from curate.sources.messages import (
     READ_KEYS,
     ROLE_KEYS,
+    RoleOrSkip,
     Roles,
     Speakers,
     read_arguments,
     read_calls,
     read_messages,
     read_tools,
-    speaker_name,
 )
 from curate.sources.selectors import Conditions, Parse, Selector, first_failing, first_key, select
 from curate.sources.transcripts import split_at_marks, split_at_names
@@ -38,6 +38,7 @@ from curate.sources.unit_result import (
     UnreadableError,
     checked,
     of_sides,
+    present,
     scalar_id,
     text_of,
     type_name,
@@ -156,9 +157,10 @@ class Mapping(Config):
         Raises:
             UnreadableError: `missing_field`, `bad_type`, `unknown_role`, `empty`, `empty_user`, `no_assistant`.
         """
-        left_out: Counter[str] = Counter()
-        items = self._filtered(self._items(row), left_out) if self.each is not None else []
-        messages, references = self._messages(items, left_out)
+        marks = self.split if isinstance(self.split, dict) else {}
+        speakers = Speakers({**self.roles, **marks}, self.in_order)
+        items = self._filtered(self._items(row), speakers.left_out) if self.each else []
+        messages, references = self._messages(items, speakers)
         system = text_of(self._at(row, self.system), "the system text")
         if system:
             messages.insert(0, Message(role="system", content=system))
@@ -167,9 +169,9 @@ class Mapping(Config):
             fields["references"] = tuple(references)
         identifier = scalar_id(self._at(row, self.id))
         if self.answers is not None:
-            return self._two_sides(row, messages, fields, identifier, left_out)
+            return self._two_sides(row, messages, fields, identifier, speakers.left_out)
         drafts = (Draft(checked(tuple(messages)), fields),)
-        return UnitResult(identifier, drafts, left_out=left_out)
+        return UnitResult(identifier, drafts, left_out=speakers.left_out)
 
     # ---- items ----------------------------------------------------------------------------------
 
@@ -224,53 +226,32 @@ class Mapping(Config):
         return matching
 
     def _messages(
-        self, items: list[Any], left_out: Counter[str]
+        self, items: list[Any], speakers: Speakers
     ) -> tuple[list[Message], list[tuple[str, ...]]]:
         """Return the messages of the items, and the references of the items that give an assistant message."""
-        marks = self.split if isinstance(self.split, dict) else {}
-        speakers = Speakers({**self.roles, **marks}, self.in_order)
         messages: list[Message] = []
         references: list[tuple[str, ...]] = []
         for place, item in enumerate(items):
             before = len(messages)
             if self.split:
-                messages += _piece(item["mark"], item["text"], speakers, left_out)
+                messages += _message(speakers.role(item["mark"]), item["text"])
             elif not self.messages:
-                messages += self._usual(item, speakers, left_out)
+                messages += _usual(item, speakers)
             for mapping in self.messages:
-                messages += self._read_item(mapping, item, place, speakers, len(messages), left_out)
+                messages += self._read_item(mapping, item, place, speakers, len(messages))
             if any(message.role == "assistant" for message in messages[before:]):
                 references.append(self._texts(item, self.reference))
         return messages, references
 
-    def _usual(self, item: Any, speakers: Speakers, left_out: Counter[str]) -> list[Message]:
-        """Return the messages of an item that is itself a message in one of the usual formats."""
-        if isinstance(item, dict):
-            key = next((key for key in ROLE_KEYS if item.get(key) is not None), None)
-            own = speakers.named(item[key]) if key else None
-            if own == "skip":
-                left_out[f"items of {speaker_name(item[key])}"] += 1
-                return []
-            item = {**item, key: own} if key and own else item
-        return list(read_messages([item])[0])
-
     def _read_item(
-        self,
-        mapping: MessageMapping,
-        item: Any,
-        place: int,
-        speakers: Speakers,
-        position: int,
-        left_out: Counter[str],
+        self, mapping: MessageMapping, item: Any, place: int, speakers: Speakers, position: int
     ) -> list[Message]:
         is_text = isinstance(item, str) and self.parse is not None
         if not isinstance(item, dict) and not is_text and first_key(mapping.text) is not None:
             raise UnreadableError("bad_type", f"an item of the conversation is {type_name(item)}")
         if mapping.role_from is not None:
-            speaker = select(item, mapping.role_from, self.parse)
-            role = speakers.role(speaker)
+            role = speakers.role(select(item, mapping.role_from, self.parse))
             if role == "skip":
-                left_out[f"items of {speaker_name(speaker)}"] += 1
                 return []
         elif mapping.role_in_turn:
             role = mapping.role_in_turn[place % len(mapping.role_in_turn)]
@@ -339,12 +320,10 @@ class Mapping(Config):
         answer = select(row, selector, self.parse)
         if isinstance(answer, list):
             speakers = Speakers(self.roles, self.in_order)
-            return [
-                message for item in answer for message in self._usual(item, speakers, Counter())
-            ]
+            return [message for item in answer for message in _usual(item, speakers)]
         if answer is None:
             raise UnreadableError("missing_field", f"no '{selector}'")
-        return _message("assistant", text_of(answer, selector), None)
+        return _message("assistant", text_of(answer, selector))
 
     # ---- fields beside the messages -------------------------------------------------------------
 
@@ -447,17 +426,21 @@ _ROW_SELECTORS = (
 )
 
 
-def _piece(mark: str, text: str, speakers: Speakers, left_out: Counter[str]) -> list[Message]:
-    """Return the message of a transcript's piece; none for a skipped speaker."""
-    role = speakers.role(mark)
+def _usual(item: Any, speakers: Speakers) -> list[Message]:
+    """Return the messages of an item that is itself a message in one of the usual formats."""
+    key = present(item, ROLE_KEYS) if isinstance(item, dict) else None
+    if key is not None:
+        role = speakers.named(item[key])
+        if role == "skip":
+            return []
+        item = {**item, key: role or item[key]}
+    return list(read_messages([item])[0])
+
+
+def _message(role: RoleOrSkip, text: str, thoughts: str | None = None) -> list[Message]:
+    """Return one message, an assistant's thinking split from its text; none for a skipped speaker."""
     if role == "skip":
-        left_out[f"items of {mark}"] += bool(text)
         return []
-    return _message(role, text, None)
-
-
-def _message(role: Role, text: str, thoughts: str | None) -> list[Message]:
-    """Return one message; an assistant's thinking is split from its text."""
     if role == "assistant":
         text, more = split_thinking(text)
         thoughts = "\n\n".join(part for part in (thoughts, more) if part)

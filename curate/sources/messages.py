@@ -6,6 +6,7 @@ Anthropic user message contains tool results), never none.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -333,20 +334,24 @@ class Speakers:
     Attributes:
         roles: roles of speakers by name; `skip` leaves a speaker out.
         in_order: roles of other speakers, in the order in which they first speak.
+        left_out: number of items that are left out because their speaker is skipped, by `items of NAME`.
     """
 
     roles: Mapping[str, RoleOrSkip]
     in_order: tuple[Role, ...] = ()
+    left_out: Counter[str] = field(default_factory=Counter)
     _met: dict[str, Role] = field(default_factory=dict)
 
     def named(self, speaker: Any) -> RoleOrSkip | None:
-        """Return the role by name, else by order; None where neither gives one.
+        """Return the role of an item's speaker by name, else by order; None where neither gives one.
 
         Raises:
             UnreadableError: `unknown_role` for more speakers than `in_order` has roles.
         """
         name = speaker_name(speaker)
         own = self.roles.get(name) if name is not None else None
+        if own == "skip":
+            self.left_out[f"items of {name}"] += 1
         if own is not None or name is None or not self.in_order:
             return own
         if name not in self._met:

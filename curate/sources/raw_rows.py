@@ -22,7 +22,7 @@ from curate.sources.tabular import arrow_rows
 from curate.sources.text_lines import CHUNK
 from curate.sources.unit_result import RawRow
 
-TRUNCATED = (EOFError, OSError, zlib.error, zstandard.ZstdError)
+_BROKEN = (EOFError, OSError, UnicodeError, zlib.error, zstandard.ZstdError)
 
 
 def read_rows(path: Path, encoding: str | None = None) -> Iterator[RawRow]:
@@ -52,12 +52,13 @@ def read_rows(path: Path, encoding: str | None = None) -> Iterator[RawRow]:
             for row in rows:
                 number = row.number
                 yield row
-        except TRUNCATED as problem:
+        except _BROKEN as problem:
+            is_text = isinstance(problem, UnicodeError)
             if number == 0:
-                raise SourceError(
-                    f"{path} cannot be read", got=problem, fix="check the file"
-                ) from None
-            yield RawRow(number + 1, "", "broken_file", f"the file cannot be read on: {problem}")
+                fix = "check source.encoding" if is_text else "check the file"
+                raise SourceError(f"{path} cannot be read", got=problem, fix=fix) from None
+            reason = "bad_encoding" if is_text else "broken_file"
+            yield RawRow(number + 1, "", reason, f"the file cannot be read on: {problem}")
 
 
 def _unopened(path: Path, problem: OSError) -> SourceError:

@@ -97,7 +97,7 @@ def read_blocks(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator
         start = start.removeprefix(b"\xef\xbb\xbf")
     # `read` would lose what came before a break in a packed file; `read1` hands over what it has.
     blocks = chain([start], iter(lambda: cast("io.BufferedReader", stream).read1(CHUNK), b""))
-    if encoding is None or not is_wide(encoding):
+    if encoding is None or not _is_wide(encoding):
         yield from blocks
         return
     decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
@@ -106,6 +106,11 @@ def read_blocks(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator
     yield decoder.decode(b"", final=True).encode("utf-8", "surrogateescape")
 
 
-def is_wide(encoding: str) -> bool:
-    """Return True for an encoding whose line break is no single byte, as UTF-16's."""
+def block_codec(encoding: str | None) -> str:
+    """Return the encoding of the blocks of `read_blocks`."""
+    return "utf-8" if encoding is None or _is_wide(encoding) else encoding
+
+
+def _is_wide(encoding: str) -> bool:
+    """Return whether a line break of the encoding is no single byte, as in UTF-16."""
     return "\n".encode(encoding) != b"\n"

@@ -5,14 +5,13 @@ The rows of a file are held in memory whole, because rows of one conversation ma
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from curate.sources.config import Columns
 from curate.sources.fields import read_fields
-from curate.sources.messages import Speakers, read_messages, speaker_name
+from curate.sources.messages import Speakers, read_messages
 from curate.sources.unit_result import (
     Draft,
     Fault,
@@ -120,7 +119,6 @@ def _read_conversation(
     members = _ordered(members, names.order)
     varying = _varying([row for _, row in members], names)
     speakers = Speakers(columns.roles, columns.in_order)
-    left_out: Counter[str] = Counter()
     messages = []
     for number, row in members:
         raw = {name: row[name] for name in varying if row.get(name) is not None}
@@ -128,7 +126,6 @@ def _read_conversation(
         try:
             role = speakers.named(row.get(names.role))
             if role == "skip":
-                left_out[f"items of {speaker_name(row[names.role])}"] += 1
                 continue
             raw |= {"role": role} if role else {}
             read_messages([raw])
@@ -143,7 +140,7 @@ def _read_conversation(
         draft = Draft(checked(read), fields)
     except UnreadableError as error:
         return UnitResult(key, faults=tuple(error.at(number) for number, _ in members))
-    return UnitResult(key, (draft,), left_out=left_out)
+    return UnitResult(key, (draft,), left_out=speakers.left_out)
 
 
 def _varying(rows: list[Row], names: ColumnNames) -> set[str]:

@@ -19,6 +19,7 @@ from curate.sources.raw_rows import read_rows
 from curate.sources.text_lines import CHUNK
 
 Fault = tuple[int, str | None, str, Any]
+SHORT_ROW = b'{"n":1}'
 
 
 def faults(path: Path, encoding: str | None = None) -> list[Fault]:
@@ -61,6 +62,55 @@ def test_each_break_is_told_with_its_place(
     path = tmp_path / name
     path.write_bytes(content)
     assert faults(path) == expected
+
+
+TALK = b'[{"role": "user", "content": "Hi"}]'
+SPREAD = b'{"a":\n'
+MANY = b"".join(b'"k%d": 1,\n' % n for n in range(19))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "values"),
+    [
+        ("a.jsonl", b"[1, 2]\n", [1, 2]),
+        ("a.jsonl", b"[1, 2]\n \n", [1, 2]),
+        ("a.jsonl", b"[1, 2]\n3\n", [[1, 2], 3]),
+        ("a.json", b"[1, 2]\n3\n", [[1, 2], 3]),
+        ("a.json", TALK, [[{"role": "user", "content": "Hi"}]]),
+        ("a.json", TALK + b"\n" + TALK, [[{"role": "user", "content": "Hi"}]] * 2),
+        ("a.jsonl", b"[1,\n2]\n", ["[1,", "2]"]),
+        ("a.ndjson", b"[1,\n2]\n", ["[1,", "2]"]),
+        ("a.json", b"[1,\n2]\n", [1, 2]),
+        ("a.json", b"[1,\n" + SHORT_ROW + b",2]\n", [1, {"n": 1}, 2]),
+        ("a.jsonl", b"[\n1,\n2]\n", [1, 2]),
+        ("a.jsonl", b"{\n" + b'"a": 1}\n', [{"a": 1}]),
+        ("a.jsonl", SPREAD + b"1}\n", ['{"a":', "1}"]),
+        ("a.json", SPREAD + b"1}\n", [{"a": 1}]),
+        ("a.json", SPREAD + SHORT_ROW + b"}\n", [{"a": {"n": 1}}]),
+        ("a.json", SPREAD + b" " + SHORT_ROW + b" \n}\n", ['{"a":', {"n": 1}, "}"]),
+        ("a.json", b"{\n" + MANY + b'"a":\n' + SHORT_ROW + b"\n}", [{f"k{n}": 1 for n in range(19)} | {"a": {"n": 1}}]),
+        ("a.json", b"\n\n3\n4\n", [3, 4]),
+        ("a.json", b'"x"\n', ["x"]),
+    ],
+)  # fmt: skip
+def test_lines_one_array_or_one_object(
+    tmp_path: Path, name: str, content: bytes, values: list[Any]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert [row.value for row in read_rows(path)] == values
+
+
+def test_bytes_that_are_not_in_the_encoding_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n')
+    with pytest.raises(SourceError, match=r"cannot be read[^!]*check source\.encoding"):
+        faults(path, "utf-16")
+    rows = "".join(f'{{"a": {n}}}\n' for n in range(CHUNK // 16)).encode("utf-16")
+    path.write_bytes(rows + b"\x00\xd8")  # half a character
+    *_, before, last = faults(path, "utf-16")
+    assert (before[1], last[:2]) == (None, (before[0] + 1, "bad_encoding"))
+    assert last[2].startswith("the file cannot be read on: ")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +202,7 @@ def test_where_an_archive_breaks_off_is_a_row_behind_the_last(tmp_path: Path) ->
 
 
 BOUND = 2 * CHUNK
-SHORT = b'{"n":1}\n'
+SHORT = SHORT_ROW + b"\n"
 
 
 BOUNDS = [(text_lines, "MAX_ROW"), (json_rows, "MAX_ROW"), (csv_rows, "MAX_ROW"), (json_rows, "MAX_WHOLE")]  # fmt: skip
