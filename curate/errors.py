@@ -7,7 +7,8 @@ The hierarchy is flat: a class exists only where a caller treats it differently.
 from __future__ import annotations
 
 import json
-from importlib.metadata import PackageNotFoundError, distribution
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, version
 from urllib.parse import unquote, urlsplit
 
 PACKAGE = "curate-dialogues"
@@ -75,6 +76,18 @@ def missing_extra(package: str, extra: str) -> UsageError:
         f"the package '{package}' is needed here but not installed",
         fix=f"pip install '{requirement(extra)}'",
     )
+
+
+@cache
+def installed_version(package: str) -> str | None:
+    """Return a package's version; None where it is not installed.
+
+    Cached because a manifest is written twice a run and each look-up takes ten milliseconds.
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def installed_from() -> tuple[str, bool]:

@@ -22,7 +22,7 @@ _FORKS.set_forkserver_preload(
     [
         "curate.run.pipeline",
         "curate.run.calibrate",
-        "curate.planning.plan",
+        "curate.run.plan",
         "curate.publishing.push",
         "curate.cli.run",
         "curate.engines.openai",

@@ -14,8 +14,8 @@ from curate.cli.printing import duration, model_line, number_table, show_source
 from curate.wording import plural
 
 if TYPE_CHECKING:
-    from curate.planning.plan import Plan
     from curate.records import Estimate, StageEstimate
+    from curate.run.plan import Plan
 
 _COLUMNS = {
     "requests": "requests",
@@ -47,9 +47,9 @@ def estimate(
 ) -> None:
     """Estimate a run's requests, tokens, time and cost from a sample; no model calls without --measure."""
     from curate.executors.loop import run as run_in_loop
-    from curate.planning.plan import Assumptions, make_plan
     from curate.planning.rates import parse_rates
     from curate.recipe import load_recipe
+    from curate.run.plan import Assumptions, make_plan
 
     assumptions = Assumptions(
         sample=sample,

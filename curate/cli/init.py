@@ -21,8 +21,8 @@ from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.engines.local_servers import FoundServer
-    from curate.planning.first_recipe import FirstLook, RecipeDraft
-    from curate.planning.plan import Plan
+    from curate.run.first_recipe import FirstLook, RecipeDraft
+    from curate.run.plan import Plan
 
 _LATER = "none of these: name the judge in the recipe"
 
@@ -216,8 +216,8 @@ def _write_first(
     as_json: bool,
 ) -> dict[str, Any]:
     """Write a recipe for data without a ready one; return the object of `--json`."""
-    from curate.planning.first_recipe import RecipeDraft, draft_role, draft_scenario, recipe_text
     from curate.recipe import parse_source
+    from curate.run.first_recipe import RecipeDraft, draft_role, draft_scenario, recipe_text
     from curate.run.ingest import new_recipe, recipe_name
 
     config = parse_source({"path": source})
@@ -260,7 +260,7 @@ def _look_at(
     Raises:
         typer.Exit: the mapping was not accepted.
     """
-    from curate.planning.first_recipe import look_at
+    from curate.run.first_recipe import look_at
     from curate.sources.proposal import UnknownShapeError
 
     try:
@@ -287,9 +287,9 @@ def _look_at(
 def _plan(text: str, judge: dict[str, Any] | None) -> tuple[Plan, str | None]:
     """Return the plan of the recipe's run; with a stand-in if its judge cannot be opened, and why it cannot."""
     from curate.executors.loop import run as run_in_loop
-    from curate.planning.first_recipe import ROWS, STAND_IN
-    from curate.planning.plan import make_plan
     from curate.recipe import parse_recipe
+    from curate.run.first_recipe import ROWS, STAND_IN
+    from curate.run.plan import make_plan
     from curate.storage.yaml_text import parse_yaml
 
     def plan_with(judge: dict[str, Any]) -> Plan:
@@ -342,7 +342,7 @@ def _show_next(path: Path, *, has_judge: bool) -> None:
 
 def _copy_ready(source: str, out: Path | None, judges: _Judges) -> dict[str, Any]:
     """Write a ready recipe with the judge that was chosen; return the object of `--json`."""
-    from curate.planning.first_recipe import with_judge
+    from curate.run.first_recipe import with_judge
     from curate.run.ingest import new_recipe
     from curate.sources.hub_recipes import find_hub_recipe
 

@@ -145,7 +145,8 @@ def probe(
 def _probe(recipe: Recipe, run: Path, options: _Options) -> Probed | None:
     """Plan, print what it costs, ask the judge and keep the card; return None for a dry run."""
     from curate.cli.progress import one_bar
-    from curate.planning.rates import known_rates, parse_rates
+    from curate.planning.rates import parse_rates
+    from curate.run.plan import known_rates
     from curate.run.probe import plan_probe, probe_judge, write_probe
 
     stated = None if options.rate is None else parse_rates(options.rate)

@@ -81,7 +81,7 @@ def run(
     if dry_run:
         from curate.cli.estimate import show_plan
         from curate.executors.loop import run as run_in_loop
-        from curate.planning.plan import make_plan
+        from curate.run.plan import make_plan
 
         folder = None if out is None else local_folder(out)
         if out is not None and folder is not None and is_url(out):

@@ -1,1 +1,1 @@
-"""Before a run: whether this machine can do it, and the estimate of its requests, time and cost."""
+"""Whether this machine can do a run, and the estimate of its requests, time and cost."""

@@ -24,11 +24,10 @@ from curate.engines.base import Capability, Engine
 from curate.engines.config import EngineConfig
 from curate.engines.model_pool import warnings_of
 from curate.engines.open import open_engine
-from curate.errors import PACKAGE, CurateError, requirement
+from curate.errors import PACKAGE, CurateError, installed_version, requirement
 from curate.judging.config import resolve_mode, scoring_mode
 from curate.recipe import Recipe
 from curate.records import StageName
-from curate.run.runlog import installed_version
 
 _SHOWN = ("json_schema", "label_logprobs", "top_logprobs", "prefill", "token_prompts", "seed")
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)([^;]*)(?:;(.*))?$")

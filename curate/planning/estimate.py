@@ -13,7 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -29,7 +29,6 @@ from curate.engines.config import EngineConfig
 from curate.engines.model_pool import Described, ModelsByRole
 from curate.engines.redaction import Redact, redact_request, redactor
 from curate.engines.stand_in import FREE_REPLY_TOKENS, Expected, LookUp, nothing_kept
-from curate.errors import CurateError
 from curate.planning.metering import Load, Meter, TokenCounter, summed, token_counter
 from curate.recipe import Recipe
 from curate.records import (
@@ -38,11 +37,8 @@ from curate.records import (
     StageEstimate,
     StageName,
 )
-from curate.run.read_back import last_manifest
-from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
 from curate.statistics import student_t
-from curate.storage.parquet_files import readable
 
 SAMPLE = 50
 """Dialogues that an estimate is made from."""
@@ -82,34 +78,6 @@ class AssumedShare:
 
 FORK_SHARE = AssumedShare(0.25, "assumed; no earlier run tells")
 PAIR_SHARE = AssumedShare(0.5, "assumed, as chosen/rejected rows give them; no earlier run tells")
-
-
-def last_pair_share(folder: Path) -> AssumedShare:
-    """Return the share of natural pairs that the last run of a folder verified."""
-    manifest = last_manifest(folder)
-    natural = None if manifest is None else manifest.stages.get(StageName.NATURAL)
-    if manifest is None or natural is None or not manifest.dialogues:
-        return PAIR_SHARE
-    return AssumedShare(natural.rows / manifest.dialogues, f"as in the last run of {folder}")
-
-
-def last_fork_share(recipe: Recipe, folder: Path) -> AssumedShare:
-    """Return the share of dialogues that `fork.where` admits in the scores of an earlier run in the folder."""
-    scores = folder / "scores.parquet"
-    if not recipe.fork or not scores.is_file():
-        return FORK_SHARE
-    try:
-        with readable(scores):
-            table = pl.read_parquet(scores)
-    except CurateError:
-        return replace(
-            FORK_SHARE, source=f"assumed; {scores} is damaged, and is made anew by a run"
-        )
-    if not len(table):
-        return FORK_SHARE
-    admitted = matches(table, recipe.fork.where)
-    share = table["content_hash"].is_in(list(admitted)).mean()
-    return AssumedShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

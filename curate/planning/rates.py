@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine, Request, Usage
@@ -16,7 +15,6 @@ from curate.engines.stand_in import plain_text
 from curate.errors import EngineError, UsageError
 from curate.recipe import Recipe
 from curate.records import SCORING, Manifest, Rates
-from curate.run.read_back import read_manifest
 from curate.stages import bind_stages
 
 _COUNTED = 64
@@ -63,20 +61,6 @@ def rates_of(manifest: Manifest, name: str) -> Rates | None:
     rate = done / seconds
     source = f"{rate:,.0f} tokens/s, prefilled and generated together, as in {name}"
     return Rates(prefill=rate, decode=rate, source=source)
-
-
-def known_rates(given: Rates | None, run: Path | None) -> Rates | None:
-    """Return rates as given, or those of an earlier run.
-
-    Raises:
-        UsageError: that run asked no model.
-    """
-    if run is None:
-        return given
-    rates = rates_of(read_manifest(run), str(run))
-    if rates is None:
-        raise UsageError("the run has no rates", got=run, expected="a run that asked a model")
-    return rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ from curate.planning.estimate import (
     Reservoir,
     estimate,
     estimate_left,
-    last_fork_share,
 )
 from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
@@ -52,7 +51,14 @@ from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
 from curate.run.result import RunResult
 from curate.run.reviews import kept_answers, passed_pairs, review_report, reviews_of
-from curate.run.rows_left import KeptRows, Reused, gap_warnings, reuse_gaps, taken_over_gaps
+from curate.run.rows_left import (
+    KeptRows,
+    Reused,
+    gap_warnings,
+    last_fork_share,
+    reuse_gaps,
+    taken_over_gaps,
+)
 from curate.run.runlog import RunLog, Status
 from curate.run.scoring import Scores, ask_for_scores, scores_without_a_judge
 from curate.run.select import select_dialogues, tabulate

@@ -7,7 +7,7 @@ from it. After `settled` it can be passed to another process that has no access 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import polars as pl
 
 from curate.engines.model_pool import ModelsByRole
 from curate.errors import CurateError, UsageError
-from curate.planning.estimate import AssumedShare, Owed, last_fork_share, last_pair_share
+from curate.planning.estimate import FORK_SHARE, PAIR_SHARE, AssumedShare, Owed
 from curate.recipe import Recipe
 from curate.records import (
     SCORING,
@@ -29,11 +29,12 @@ from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.ingest import INDEX, read_index
 from curate.run.natural_pairs import natural_keys
 from curate.run.outputs import DROPPED_PAIRS, SCORES, pair_file, read_scores
-from curate.run.read_back import read_manifest
+from curate.run.read_back import last_manifest, read_manifest
 from curate.run.staging import stage_rows
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
 from curate.storage.line_files import read_lines
+from curate.storage.parquet_files import readable
 from curate.wording import plural
 
 _SHOWN = 60  # characters of a value in a message
@@ -353,3 +354,31 @@ def gap_warnings(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list
         if calls is None
         else [*gaps, f"reuse: about {plural(calls, 'call')} follow to judge them"]
     )
+
+
+def last_pair_share(folder: Path) -> AssumedShare:
+    """Return the share of natural pairs that the last run of a folder verified."""
+    manifest = last_manifest(folder)
+    natural = None if manifest is None else manifest.stages.get(StageName.NATURAL)
+    if manifest is None or natural is None or not manifest.dialogues:
+        return PAIR_SHARE
+    return AssumedShare(natural.rows / manifest.dialogues, f"as in the last run of {folder}")
+
+
+def last_fork_share(recipe: Recipe, folder: Path) -> AssumedShare:
+    """Return the share of dialogues that `fork.where` admits in the scores of an earlier run in the folder."""
+    scores = folder / "scores.parquet"
+    if not recipe.fork or not scores.is_file():
+        return FORK_SHARE
+    try:
+        with readable(scores):
+            table = pl.read_parquet(scores)
+    except CurateError:
+        return replace(
+            FORK_SHARE, source=f"assumed; {scores} is damaged, and is made anew by a run"
+        )
+    if not len(table):
+        return FORK_SHARE
+    admitted = matches(table, recipe.fork.where)
+    share = table["content_hash"].is_in(list(admitted)).mean()
+    return AssumedShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from curate.engines.accounting import Accounting, Budget, CallCounts
+from curate.errors import installed_version
 from curate.recipe import Recipe
 from curate.records import (
     EngineRecord,
@@ -248,15 +247,3 @@ def _versions() -> dict[str, Any]:
     versions = {package: installed_version(package) for package in _VERSIONED}
     installed = {package: text for package, text in versions.items() if text is not None}
     return {"python": platform.python_version()} | installed
-
-
-@cache
-def installed_version(package: str) -> str | None:
-    """Return a package's version; None where it is not installed.
-
-    Cached because a manifest is written twice a run and each look-up takes ten milliseconds.
-    """
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -16,9 +16,9 @@ import pytest
 
 from curate.errors import UsageError
 from curate.executors.loop import run as run_in_loop
-from curate.planning.plan import Assumptions, make_plan
 from curate.recipe import Recipe, parse_recipe
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.plan import Assumptions, make_plan
 from tests.live import live_server
 from tests.run import test_pipeline
 from tests.servers import CountingServer
@@ -236,7 +236,7 @@ def test_a_plan_opens_the_models_in_a_worker_and_says_what_it_says_of_one_proces
     def elsewhere(_: Recipe) -> None:
         raise AssertionError("the models were opened in this process")
 
-    monkeypatch.setattr("curate.planning.plan.model_pool", elsewhere)
+    monkeypatch.setattr("curate.run.plan.model_pool", elsewhere)
     on_ray = recipe(server, data, executor=RAY)
     there = run_in_loop(make_plan(on_ray, out=tmp_path, assumptions=assumed))
     assert (there.identities, there.policy) == (here.identities, here.policy)

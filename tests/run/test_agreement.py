@@ -24,7 +24,6 @@ from curate.cli import app
 from curate.cli.closing import show_run
 from curate.errors import UsageError
 from curate.executors.loop import run as run_in_loop
-from curate.planning.plan import make_plan
 from curate.publishing.push import PushOptions, prepare_push
 from curate.recipe import parse_recipe
 from curate.records import (
@@ -38,6 +37,7 @@ from curate.records import (
 from curate.run.agreement_marks import filter_warnings, pair_warning
 from curate.run.pair_votes import preference_of
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.plan import make_plan
 from curate.run.read_back import read_manifest
 from curate.run.run_scores import judgments_of
 from curate.run.trust_reports import read_trust_report

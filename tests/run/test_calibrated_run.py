@@ -15,10 +15,10 @@ import pytest
 from curate.api import judge_dialogues, load_dialogues, select
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
-from curate.planning.plan import make_plan
 from curate.recipe import Recipe, ReuseConfig, parse_recipe
 from curate.records import Calibration, CutPoints, GoodModel, Judgment, Unscored
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.plan import make_plan
 from curate.run.verify import verify_run
 from curate.selection.config import SelectConfig
 from tests.live import live_server

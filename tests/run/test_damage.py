@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from curate.errors import CurateError
-from curate.planning.plan import make_plan
 from curate.publishing.push import PushOptions, prepare_push
 from curate.recipe import Recipe
 from curate.run.audit import audit_run
 from curate.run.pipeline import run_recipe
+from curate.run.plan import make_plan
 from curate.run.read_back import read_judged, read_manifest, read_table, unscored_example
 from curate.run.report import write_report
 from curate.storage.stage_rows import StageRows

@@ -18,13 +18,13 @@ from curate.cli.estimate import show_plan
 from curate.cli.show import show_row
 from curate.cli.show_dialogue import show_judged
 from curate.errors import UsageError
-from curate.planning.plan import make_plan
 from curate.publishing.judgments import write_judgments
 from curate.publishing.row_cleaning import RowCleaner
 from curate.publishing.scan import Detector
 from curate.recipe import Recipe
 from curate.records.validation import validate_record
 from curate.run.pipeline import run_recipe
+from curate.run.plan import make_plan
 from curate.run.read_back import read_judged, read_table
 from tests.live import live_server
 from tests.run.test_pipeline import chat, lines, recipe, write_rows

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from curate.planning.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.plan import make_plan
 from curate.run.read_back import read_manifest
 from tests.live import live_server
 from tests.servers import CountingServer

@@ -16,10 +16,10 @@ from curate.engines import model_pool
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
-from curate.planning.estimate import last_pair_share
 from curate.recipe import parse_recipe
 from curate.run import natural_pairs, pipeline
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.rows_left import last_pair_share
 from curate.stages import pair_stages
 
 BARE = {"judge": False, "adherence": False, "select": False}

@@ -20,10 +20,10 @@ from rich.console import Console
 from curate.cli.closing import show_run
 from curate.cli.estimate import show_plan
 from curate.errors import EngineError, UsageError
-from curate.planning.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
 from curate.records.validation import validate_record
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.plan import make_plan
 from curate.selection.config import SelectConfig
 from curate.wording import plural
 from tests.live import live_server

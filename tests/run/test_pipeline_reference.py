@@ -15,10 +15,10 @@ from curate.adherence.reference.scorer import ReferenceScorer
 from curate.api import load_dialogues, score_adherence
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
-from curate.planning.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
 from curate.records import AdherenceScore, Unscored
 from curate.run.pipeline import run_recipe
+from curate.run.plan import make_plan
 from curate.run.runlog import NOT_COUNTED
 
 ROWS = [

@@ -18,7 +18,6 @@ from curate.api import judge_dialogues, load_dialogues
 from curate.engines.config import OpenAIConfig
 from curate.errors import UsageError
 from curate.executors.loop import run as run_in_loop
-from curate.planning.plan import make_plan
 from curate.publishing.card import _judges
 from curate.recipe import Recipe, parse_recipe
 from curate.records import Judgment, TrustKind, Unscored
@@ -28,6 +27,7 @@ from curate.run.audit import audit_run, plan_second_judging
 from curate.run.cascade_fit import fit_cascade
 from curate.run.certify import certify_run
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.plan import make_plan
 from curate.run.populations import used_to_fit
 from curate.run.question import Question
 from curate.run.run_scores import adherence_of

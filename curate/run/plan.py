@@ -20,13 +20,14 @@ from curate.planning.estimate import (
     estimate,
     estimate_left,
 )
-from curate.planning.rates import MeasuredRates, known_rates, measure_rates
+from curate.planning.rates import MeasuredRates, measure_rates, rates_of
 from curate.recipe import Recipe
 from curate.records import SCORING, Estimate, JudgeIdentity, Rates
 from curate.run.agreement_marks import current_agreement, mark_warnings
 from curate.run.ingest import sample_sources
 from curate.run.outputs import SCORES
 from curate.run.pipeline import open_sources
+from curate.run.read_back import read_manifest
 from curate.run.rows_left import KeptRows, Reused, gap_warnings, reuse_gaps, taken_over_gaps
 from curate.sources import Source
 from curate.stages import bind_stages, model_pool
@@ -212,3 +213,17 @@ def _read(
     )
     dialogues = pl.DataFrame({"id": ids.column(), "content_hash": hashes.column()})
     return [report.as_dict() for report in reports], sample, dialogues
+
+
+def known_rates(given: Rates | None, run: Path | None) -> Rates | None:
+    """Return rates as given, or those of an earlier run.
+
+    Raises:
+        UsageError: that run asked no model.
+    """
+    if run is None:
+        return given
+    rates = rates_of(read_manifest(run), str(run))
+    if rates is None:
+        raise UsageError("the run has no rates", got=run, expected="a run that asked a model")
+    return rates
