@@ -219,7 +219,7 @@ def _plan(
 
 
 def _make_plan(run: Path | None, question: Question, rates: list[float] | None) -> _Plan:
-    from curate.run.populations import SFT, promised_members
+    from curate.run.populations import SFT, check_set, promised_members
     from curate.trust.guarantee import anytime_labels, labels_for, least_labels
 
     wrong = [rate for rate in rates or () if not 0 <= rate < 1]
@@ -227,6 +227,7 @@ def _make_plan(run: Path | None, question: Question, rates: list[float] | None) 
         raise UsageError("--rate is a share", got=wrong[0], expected="0 or more and below 1")
     risk, error = question.risk, question.error
     of = question.of or SFT
+    check_set(of, question.column)
     size = None if run is None else promised_members(run, of, question.column).height
     expected = sorted(set(rates)) if rates else [rate for rate in RATES if rate < risk]
     least = {bad: least_labels(bad, risk, error, size) for bad in (0, 1, 2, 3, 5, 10)}

@@ -2,8 +2,8 @@
 
 Two things cannot be known of one pair by itself:
 
-- without a curve, how much evidence is enough. A judge's taste for a position moves its log-odds by a pull h (half
-  the difference between both orders). The mean of both orders is free of it, as far as it is the same everywhere;
+- without a curve, how much evidence is enough. A judge's position bias moves its log-odds by a pull h (half the
+  difference between both orders). The mean of both orders is free of it, as far as it is the same everywhere;
   how far it is not, the spread of h over the run's pairs tells, and the preference of a pair must exceed that.
 - whether the judge agrees with the data at all. Natural pairs say themselves which side is better. Where the lower
   end of the interval of the judge's agreement with them is not above .5, its verification is worth nothing on this
@@ -23,8 +23,8 @@ from curate.records import Certificate, DropReason, LabelAgreement, PairCheck, P
 from curate.statistics import effective_size, wilson
 
 UNCALIBRATED = (
-    "Pairs are decided without a curve: the judge's preference alone, held against the spread of its taste for "
-    "a position. Fit one with `curate calibrate RECIPE --twins 60`, or to labelled pairs with --pairs."
+    "Pairs are decided without a curve: the judge's preference alone, held against the spread of its "
+    "position bias. Fit one with `curate calibrate RECIPE --twins 60`, or to labelled pairs with --pairs."
 )
 BY_LETTERS = (
     "The judge gives letters without log-probabilities: pairs are decided by its choice in both orders, which no "
@@ -179,7 +179,7 @@ def describe_decisions(
     """
     curve = None if config is None else config.curve
     descriptions = {
-        "uncalibrated": "the judge's preference alone, held against the spread of its taste for a position "
+        "uncalibrated": "the judge's preference alone, held against the spread of its position bias "
         f"({totals.spread or 0:.2f} in log-odds); not calibrated",
         "letters": "the judge's choice in both orders, without log-probabilities; not calibrated",
         "data": "the data alone, with which the judge is not shown to agree",

@@ -448,20 +448,20 @@ def sentence_of(certificate: Certificate) -> str:
         else ""
     )
     promise = f"at most {_percent(certificate.risk)} of the {certified.size:,} {named_set(certified.of)}{at} are {bad}"
-    drawn = {"draw": "drawn at random", "all": "labelled, which is all of them,"}.get(
-        labels.origin, "labelled"
+    sample = {"draw": f"{labels.drawn:,} drawn at random", "all": f"all {labels.drawn:,}"}.get(
+        labels.origin, f"{labels.drawn:,} labelled"
     )
     missing = f", with {labels.missing} that have no label" if labels.missing else ""
-    labels_said = f"{labels.bad} of {labels.drawn:,} {drawn} are{missing}"
+    evidence = f"{labels.bad} of {sample} are{missing}"
     confidence = f"{_percent(certificate.confidence)} confidence"
     earlier = plural(certificate.earlier_attempts, "other question")
     if certificate.issued and certificate.earlier_attempts:
         sentence = (
-            f"With {_percent(certificate.joint_confidence)} confidence {promise}: {labels_said}. (It would be "
+            f"With {_percent(certificate.joint_confidence)} confidence {promise}: {evidence}. (It would be "
             f"{_percent(certificate.confidence)} for this question alone; {earlier} about such bad ones came before it.)"
         )
     elif certificate.issued:
-        sentence = f"With {confidence} {promise}: {labels_said}."
+        sentence = f"With {confidence} {promise}: {evidence}."
     elif _is_spent(certificate):
         sentence = (
             f"Nothing is promised: {earlier} about such bad ones came before this one, each with a chance of "
@@ -470,7 +470,7 @@ def sentence_of(certificate: Certificate) -> str:
         )
     else:
         sentence = (
-            f"The labels cannot show that {promise}: {labels_said}, so with {confidence} no more can be said than at most "
+            f"The labels cannot show that {promise}: {evidence}, so with {confidence} no more can be said than at most "
             f"{_percent(certificate.bound)}; {_what_would_help(certificate)}."
         )
     if certified.apart:

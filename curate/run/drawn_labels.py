@@ -145,6 +145,12 @@ def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None)
     Raises:
         UsageError: a file that is none of labels, labels of other dialogues, two of one rater, a rule that does not fit.
     """
+    if not given.rows:
+        raise UsageError(
+            f"{given.origin} has no labels",
+            got="no rows",
+            fix=f"`curate sample {run}` writes a file to be filled in",
+        )
     rows = _latest(given.rows)
     pairs = of in PAIR_SETS or (of is None and all(row.get("pair_id") for _, row in rows))
     read_answers = _pair_answers if pairs else _dialogue_answers

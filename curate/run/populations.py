@@ -55,6 +55,20 @@ def named_set(of: str) -> str:
     }.get(of, f"dialogues with {of}")
 
 
+def check_set(of: str, column: str | None = None, option: str = "--column") -> None:
+    """Raise a UsageError where no run can have that set, or that column (named by `option`)."""
+    if is_of_pairs(of):
+        if column is not None and column not in PAIR_SCORES:
+            raise UsageError(
+                "pairs have no such score", got=column, expected=f"one of {', '.join(PAIR_SCORES)}"
+            )
+        return
+    if of not in (SFT, SCORED, ALL):
+        check_condition(of, "--of")
+    if column is not None:
+        check_columns([column], option)
+
+
 def read_members(
     run: Path, of: str, column: str | None = None, *, any_type: bool = False
 ) -> pl.DataFrame:
@@ -71,6 +85,7 @@ def read_members(
         UsageError: no such run, set or column; a column without numbers; a set without members.
     """
     read_manifest(run)
+    check_set(of, column, "--by" if any_type else "--column")
     if is_of_pairs(of):
         members = _pair_members(run, of, column)
     else:
@@ -104,7 +119,6 @@ def _dialogues(run: Path, of: str, column: str | None, *, any_type: bool) -> pl.
     elif of == ALL:
         keep = pl.repeat(True, table.height, eager=True)
     else:
-        check_condition(of, "--of")
         check_columns(columns_of(parse(of, "--of")), "--of", table.schema, labels_known=True)
         keep = matching(table, of, "--of")
     score: list[pl.Expr] = []
@@ -138,10 +152,6 @@ def _check_score(table: pl.DataFrame, column: str, *, any_type: bool) -> None:
 
 
 def _pair_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
-    if column is not None and column not in PAIR_SCORES:
-        raise UsageError(
-            "pairs have no such score", got=column, expected=f"one of {', '.join(PAIR_SCORES)}"
-        )
     rows: list[dict[str, Any]] = []
     for pair in read_pairs(run, PAIR_SETS[of]) if pair_file(run, PAIR_SETS[of]).is_file() else ():
         row: dict[str, Any] = {UNIT: pair.pair_id, "id": pair.dialogue_id, "group": None}

@@ -238,15 +238,17 @@ class _Verifier:
                 self.not_verified.append(f"{name}: the run does not make it")
 
     def _dialogue_differences(self) -> Iterator[Difference]:
-        self.files += 2
         for name in FILES:
             path, expected = self.run / name, self.manifest.hashes.get(name)
             if expected is None:
                 self.not_verified.append(f"{name}: the run has not recorded its hash")
-            elif not path.is_file():
+                continue
+            self.files += 1
+            if not path.is_file():
                 yield Difference(place=name, problem="is missing")
             elif file_hash(path) != expected:
                 yield Difference(place=name, problem="was changed: its SHA-256 is another")
+        self.files += 1
         for difference in file_differences(self.run / INDEX, self.remade / INDEX, INDEX):
             problem = "does not fit the dialogues: their content is not what the run has judged"
             yield difference.model_copy(update={"problem": problem})

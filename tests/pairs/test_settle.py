@@ -86,14 +86,14 @@ def test_the_preference_must_exceed_the_spread_of_the_pull(
 ) -> None:
     found = spread(0.5)
     assert found.spread == pytest.approx(0.5)
-    # Its own pull, of 3, is the judge's usual taste or not: the spread decides.
+    # Its own pull, of 3, is the judge's usual bias or not: the spread decides.
     settled = settle(pair(preference + 3, preference - 3, ratio=ratio), found, CONFIG)
     assert settled.drop_reason == drop_reason
     assert settled.check is not None
     assert settled.check.required == pytest.approx(0.5 if ratio == 1 else 1.0)
 
 
-def test_a_taste_that_is_the_same_everywhere_asks_for_nothing() -> None:
+def test_a_position_bias_that_is_the_same_everywhere_asks_for_nothing() -> None:
     found = survey(pair(2.1, -1.9) for _ in range(LEAST_COMPARISONS))
     assert found.spread == pytest.approx(0)
     assert settle(pair(2.1, -1.9), found, CONFIG).drop_reason is None
@@ -276,7 +276,7 @@ def test_a_certificate_without_a_threshold_drops_nothing_nor_is_a_drop_reason_re
 def test_what_decided_is_said_with_its_figures() -> None:
     decided = {"uncalibrated": 3, "letters": 1, "data": 2}
     assert describe_decisions(decided, None, spread(0.5)) == (
-        "3 by the judge's preference alone, held against the spread of its taste for a position (0.50 in log-odds); "
+        "3 by the judge's preference alone, held against the spread of its position bias (0.50 in log-odds); "
         "not calibrated; 1 by the judge's choice in both orders, without log-probabilities; not calibrated; "
         "2 by the data alone, with which the judge is not shown to agree"
     )

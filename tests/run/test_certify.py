@@ -484,7 +484,7 @@ def test_where_all_are_labelled_no_draw_is_needed_and_no_more_are_asked_for_than
     assert done.exit_code == 0, done.output
     held = held_certificate(run)
     assert (held.labels.origin, held.bound) == ("all", pytest.approx(share))
-    assert "which is all of them" in held.sentence
+    assert f"{sum(BAD[unit] for unit in units)} of all {len(units)} are" in held.sentence
     assert "unknown origin" not in held.sentence
     assert call("certify", run, whole, "--risk", share - 0.005).exit_code == 1
     part = write_csv(tmp_path / "part.csv", rows[: len(rows) // 2])
@@ -706,6 +706,15 @@ def test_labels_that_do_not_fit_are_refused(
     assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
+@pytest.mark.parametrize(("name", "text"), [("a.jsonl", ""), ("a.csv", "id,dimension,value\n")])
+def test_a_file_without_a_row_is_refused_as_such(
+    run: Path, tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    done = call("certify", run, tmp_path / name)
+    assert (done.exit_code, f"{name} has no labels" in done.output) == (2, True), done.output
+
+
 def test_without_labels_there_is_a_plan(run: Path) -> None:
     assert "curate sample RUN" in call("certify", run).output
     done = call("certify", "--plan")
@@ -714,3 +723,25 @@ def test_without_labels_there_is_a_plan(run: Path) -> None:
     assert known["size"] == SELECTED
     assert known["labels"]["0.02"]["0.9"] <= 52
     assert call("certify", "--plan", "--rate", 2).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--of", "nonsense"), "reads a column that the score table does not have"),
+        (("--of", "mean_score"), "--of is not a condition"),
+        (("--column", "nonsense"), "reads a column that the score table does not have"),
+        (("--of", "pairs", "--column", "mean_score"), "pairs have no such score"),
+    ],
+)
+def test_a_plan_of_a_set_that_no_run_can_have_is_refused(
+    options: tuple[str, ...], said: str
+) -> None:
+    done = call("certify", "--plan", *options)
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_a_plan_takes_sets_and_columns_that_only_a_run_shows() -> None:
+    for of in ("scored", "natural_pairs", "label_x > 1 AND mean_score > 3"):
+        done = call("certify", "--plan", "--of", of)
+        assert done.exit_code == 0, done.output
