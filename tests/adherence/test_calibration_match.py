@@ -52,6 +52,12 @@ def test_scores_become_probabilities_and_the_fitted_threshold_decides(data: Path
     assert found.identity.uncalibrated() == plain.identity != found.identity
 
 
+def test_a_raw_score_at_the_fitted_threshold_is_adherent(data: Path) -> None:
+    raw = [turn.score for turn in scores(CONTINUOUS, data).per_turn]
+    at = scores(CONTINUOUS | {"calibration": calibration(threshold=raw[1])}, data)
+    assert [turn.adherent for turn in at.per_turn] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from curate.adherence.decay import POSITIONS, AdherenceTally
 from curate.records import AdherenceReason, AdherenceTurn, ConversationAdherence
@@ -86,6 +88,22 @@ def test_the_slope_is_taken_within_dialogues() -> None:
     assert [p.mean for p in decay.positions] == pytest.approx([0.55, 0.55, 0.2, 0.2])
     assert decay.slope == pytest.approx(0, abs=1e-12)
     assert decay.slope_interval is None  # no spread to go by
+
+
+def test_the_slopes_interval_is_robust_to_dialogues_of_their_own() -> None:
+    """Liang and Zeger's variance of a within estimator, with the factor of few clusters, written out with numpy."""
+    dialogues = [(0.9, 0.7, 0.8), (0.6, 0.5), (1.0, 0.4, 0.3, 0.2), (0.5, 0.9)]
+    decay = tally(*(record(*scores) for scores in dialogues)).decay()
+    assert decay is not None
+    centred = [(np.arange(len(y)) - (len(y) - 1) / 2, np.array(y) - np.mean(y)) for y in dialogues]
+    spread = sum(float(x @ x) for x, _ in centred)
+    slope = sum(float(x @ y) for x, y in centred) / spread
+    n = len(dialogues)
+    meat = sum(float(x @ (y - slope * x)) ** 2 for x, y in centred)
+    error = np.sqrt(n / (n - 1) * meat) / spread
+    half = stats.t.ppf(0.975, n - 1) * error
+    assert decay.slope == pytest.approx(slope)
+    assert decay.slope_interval == pytest.approx((slope - half, slope + half))
 
 
 def test_the_slopes_interval_covers_the_truth_about_as_often_as_it_says() -> None:
