@@ -89,9 +89,9 @@ def write_scores(
                     None if judged is None else list(islice(judged, facts.height)),
                     None if scored is None else list(islice(scored, facts.height)),
                     good,
-                    measured=None if measured is None else list(islice(measured, facts.height)),
-                    metrics=metric_names,
-                    checked=None if checked is None else list(islice(checked, facts.height)),
+                    metrics=None if measured is None else list(islice(measured, facts.height)),
+                    metric_names=metric_names,
+                    factuality=None if checked is None else list(islice(checked, facts.height)),
                 )
             )
     return pl.scan_parquet(run / SCORES)

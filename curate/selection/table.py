@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import polars as pl
@@ -25,6 +25,7 @@ from curate.records import (
     JudgeIdentity,
     Judgment,
     MetricsScore,
+    ScoringStage,
     Unscored,
 )
 from curate.records.readings import (
@@ -56,10 +57,11 @@ _FACTS = [
 _SCORES = [column for column in COLUMNS if column not in _FACTS]
 
 Row = dict[str, Any]
-Judged = Judgment | Unscored | None
-Scored = AdherenceScore | Unscored | None
-Measured = MetricsScore | Unscored | None
-Checked = FactualityScore | Unscored | None
+Record = TypeVar("Record")
+JudgeRecord = Judgment | Unscored | None
+AdherenceRecord = AdherenceScore | Unscored | None
+MetricsRecord = MetricsScore | Unscored | None
+FactualityRecord = FactualityScore | Unscored | None
 
 
 def score_table(
@@ -90,11 +92,16 @@ def score_table(
     for chunk in _chunks(dialogues):
         facts = facts_frame([facts_row(dialogue) for dialogue in chunk])
         keys = facts["content_hash"]
-        judged = None if judgments is None else [judgments.get(key) for key in keys]
-        scored = None if adherence is None else [adherence.get(key) for key in keys]
-        measured = None if metrics is None else [metrics.get(key) for key in keys]
-        checked = None if factuality is None else [factuality.get(key) for key in keys]
-        frames.append(with_scores(facts, judged, scored, good, measured=measured, checked=checked))
+        frames.append(
+            with_scores(
+                facts,
+                None if judgments is None else [judgments.get(key) for key in keys],
+                None if adherence is None else [adherence.get(key) for key in keys],
+                good,
+                metrics=None if metrics is None else [metrics.get(key) for key in keys],
+                factuality=None if factuality is None else [factuality.get(key) for key in keys],
+            )
+        )
     if not frames:
         return pl.DataFrame(schema=SCHEMA)
     table = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
@@ -114,40 +121,39 @@ def facts_frame(rows: Sequence[Row]) -> pl.DataFrame:
 
 def with_scores(
     facts: pl.DataFrame,
-    judged: Sequence[Judged] | None,
-    scored: Sequence[Scored] | None,
+    judgments: Sequence[JudgeRecord] | None,
+    adherence: Sequence[AdherenceRecord] | None,
     good: GoodModel | None = None,
     *,
-    measured: Sequence[Measured] | None = None,
-    metrics: Sequence[str] = (),
-    checked: Sequence[Checked] | None = None,
+    metrics: Sequence[MetricsRecord] | None = None,
+    metric_names: Sequence[str] = (),
+    factuality: Sequence[FactualityRecord] | None = None,
 ) -> pl.DataFrame:
     """Add the columns of the scores to `facts`, in the order of `SCHEMA`.
 
     Args:
         facts: a frame from `facts_frame`.
-        judged: the judge's record of each row, None where there is none yet; None instead of the sequence where
+        judgments: the judge's record of each row, None where there is none yet; None instead of the sequence where
             the stage is not part of the run.
-        scored: records of role adherence, likewise.
+        adherence: records of role adherence, likewise.
         good: model that gives the column `p_good`; None leaves it null.
-        measured: records of weighted metrics, likewise.
-        metrics: names of metrics that get columns even where no row has a score of theirs.
-        checked: records of factuality, likewise.
+        metrics: records of weighted metrics, likewise.
+        metric_names: metrics that get columns even where no row has a score of theirs.
+        factuality: records of factuality, likewise.
     """
+    rows: list[Row] = [{} for _ in range(facts.height)]
+    _add(rows, "judge", judgments, _judge_values)
+    _add(rows, "adherence", adherence, _adherence_values)
+    _add(rows, "metrics", metrics, _metrics_values)
+    _add(rows, "factuality", factuality, _factuality_values)
     nothing: list[None] = [None] * facts.height
-    rows = [
-        _scores(judgment, score, has_judge=judged is not None, has_adherence=scored is not None)
-        for judgment, score in zip(judged or nothing, scored or nothing, strict=True)
-    ]
-    if good is not None:
-        parts = (judged or nothing, scored or nothing, measured or nothing)
-        for row, judgment, score, measures in zip(rows, *parts, strict=True):
+    records = zip(judgments or nothing, adherence or nothing, metrics or nothing, strict=True)
+    for row, (judgment, score, measures) in zip(rows, records, strict=True):
+        row |= _doubts(row, judgment, score)
+        if good is not None:
             row["p_good"] = _p_good(good, judgment, score, measures)
-    for row, measures in zip(rows, measured or nothing, strict=True):
-        row |= _measured(measures, is_asked=measured is not None)
-    for row, claims in zip(rows, checked or nothing, strict=True):
-        row |= _checked(claims, is_asked=checked is not None)
-    table = facts.hstack([*_series(_SCORES, rows), *_series(_metric_columns(rows, metrics), rows)])
+    columns = _metric_columns(rows, metric_names)
+    table = facts.hstack([*_series(_SCORES, rows), *_series(columns, rows)])
     return table.select(*SCHEMA, *(name for name in table.columns if name not in SCHEMA))
 
 
@@ -197,88 +203,90 @@ def _label_series(name: str, values: list[Any]) -> pl.Series:
     return pl.Series(column, texts, dtype=pl.String)
 
 
-def _scores(judged: Judged, scored: Scored, *, has_judge: bool, has_adherence: bool) -> Row:
-    row: Row = {}
-    doubts: list[float | None] = []
-    if isinstance(judged, Judgment):
-        row |= _judged(judged)
-        doubts.append(mean_spread(judged))
-    elif has_judge:
-        row["judge_unscored"] = NOT_SCORED if judged is None else judged.reason
-    if isinstance(scored, AdherenceScore):
-        row |= _adherent(scored)
-        doubts.append(_adherence_doubt(scored))
-    elif has_adherence:
-        row["adherence_unscored"] = NOT_SCORED if scored is None else scored.reason
-    row["uncertainty"] = _largest(*doubts)
+def _add(
+    rows: Sequence[Row],
+    stage: ScoringStage,
+    records: Sequence[Record | Unscored | None] | None,
+    values: Callable[[Record], Row],
+) -> None:
+    """Add to each row the values of a stage's record, or why it has no scores; nothing if the stage is not part of the run."""
+    for row, record in zip(rows, records, strict=True) if records is not None else ():
+        if record is None or isinstance(record, Unscored):
+            row[UNSCORED_OF[stage]] = NOT_SCORED if record is None else record.reason
+        else:
+            row |= values(record)
+
+
+def _doubts(row: Row, judgment: JudgeRecord, score: AdherenceRecord) -> Row:
+    """Return the columns made of the judge's and the adherence scores of a row."""
+    uncertainty = _largest(
+        mean_spread(judgment) if isinstance(judgment, Judgment) else None,
+        _adherence_doubt(score) if isinstance(score, AdherenceScore) else None,
+    )
     lowest, session = row.get("lowest_score"), row.get("adherence")
-    row["attention"] = _largest(
-        row["uncertainty"],
+    attention = _largest(
+        uncertainty,
         None if lowest is None else (5 - lowest) / 4,
         None if session is None else 1 - session,
     )
-    return row
+    return {"uncertainty": uncertainty, "attention": attention}
 
 
-def _measured(measured: Measured, *, is_asked: bool) -> Row:
-    if not isinstance(measured, MetricsScore):
-        why = NOT_SCORED if measured is None else measured.reason
-        return {"metrics_unscored": why} if is_asked else {}
+def _metrics_values(score: MetricsScore) -> Row:
     row: Row = {
-        "overall_score": measured.overall_score,
-        "metrics_passed": measured.passed,
-        "overall_low": measured.overall_range[0],
-        "overall_high": measured.overall_range[1],
-        "n_poor_metrics": sum(metric.is_poor for metric in measured.metrics),
-        "n_na_metrics": sum(metric.score is None for metric in measured.metrics),
-        "metrics_disagreement": measured.disagreement,
-        "metrics_key": _key(measured.identity, measured.weights_key),
+        "overall_score": score.overall_score,
+        "metrics_passed": score.passed,
+        "overall_low": score.overall_range[0],
+        "overall_high": score.overall_range[1],
+        "n_poor_metrics": sum(metric.is_poor for metric in score.metrics),
+        "n_na_metrics": sum(metric.score is None for metric in score.metrics),
+        "metrics_disagreement": score.disagreement,
+        "metrics_key": _key(score.identity, score.weights_key),
     }
-    for metric in measured.metrics:
+    for metric in score.metrics:
         row[METRIC_PREFIX + metric.name] = metric.score
         if metric.reading is not None:
             row[f"{METRIC_PREFIX}{metric.name}_expected"] = metric.reading.mean
     return row
 
 
-def _checked(checked: Checked, *, is_asked: bool) -> Row:
-    if not isinstance(checked, FactualityScore):
-        why = NOT_SCORED if checked is None else checked.reason
-        return {"factuality_unscored": why} if is_asked else {}
-    turns = [turn.precision for turn in checked.per_turn if turn.precision is not None]
+def _factuality_values(score: FactualityScore) -> Row:
+    turns = [turn.precision for turn in score.per_turn if turn.precision is not None]
     return {
-        "factual_precision": checked.precision,
+        "factual_precision": score.precision,
         "min_factual_precision": min(turns, default=None),
-        "n_claims": checked.count("true", "false", "unverifiable"),
-        "n_false_claims": checked.count("false"),
-        "n_unverifiable_claims": checked.count("unverifiable"),
-        "factuality_key": _key(checked.identity),
+        "n_claims": score.count("true", "false", "unverifiable"),
+        "n_false_claims": score.count("false"),
+        "n_unverifiable_claims": score.count("unverifiable"),
+        "factuality_key": _key(score.identity),
     }
 
 
-def _metric_columns(rows: Iterable[Row], metrics: Iterable[str]) -> list[Column]:
+def _metric_columns(rows: Iterable[Row], metric_names: Iterable[str]) -> list[Column]:
     """Return the columns of the named metrics, then of other metrics that rows have scores of."""
-    required = [METRIC_PREFIX + name + part for name in metrics for part in METRIC_PARTS]
+    required = [METRIC_PREFIX + name + part for name in metric_names for part in METRIC_PARTS]
     scored = (name for row in rows for name in row if name.startswith(METRIC_PREFIX))
     names = dict.fromkeys([*required, *scored])
     return [Column(name, metric_type(name) or METRIC_PARTS[""], "") for name in names]
 
 
-def _p_good(good: GoodModel, judged: Judged, scored: Scored, measured: Measured) -> float | None:
+def _p_good(
+    good: GoodModel, judgment: JudgeRecord, adherence: AdherenceRecord, metrics: MetricsRecord
+) -> float | None:
     """Return the probability that a dialogue is good; None where a score that the model needs is missing.
 
     A score that is n/a counts as its mean.
     """
-    if not isinstance(judged, Judgment):
+    if not isinstance(judgment, Judgment):
         return None
     readings = dialogue_readings(
-        judged,
-        scored if isinstance(scored, AdherenceScore) else None,
-        measured if isinstance(measured, MetricsScore) else None,
+        judgment,
+        adherence if isinstance(adherence, AdherenceScore) else None,
+        metrics if isinstance(metrics, MetricsScore) else None,
     )
     if ADHERENCE in good.features and readings.get(ADHERENCE) is None:
         return None
-    if good.metrics is not None and not isinstance(measured, MetricsScore):
+    if good.metrics is not None and not isinstance(metrics, MetricsScore):
         return None
     return good.probability(readings)
 
@@ -329,7 +337,7 @@ def rejected_side(dialogue: Dialogue) -> str | None:
     return "failed_trajectory" if reward is not None and reward <= 0 else None
 
 
-def _judged(judgment: Judgment) -> Row:
+def _judge_values(judgment: Judgment) -> Row:
     turns = judgment.per_turn
     row: Row = {
         "verdict": judgment.verdict,
@@ -382,7 +390,7 @@ def _judged(judgment: Judgment) -> Row:
     return row
 
 
-def _adherent(score: AdherenceScore) -> Row:
+def _adherence_values(score: AdherenceScore) -> Row:
     scored_turns = [turn for turn in score.per_turn if turn.score is not None]
     off_role = [turn.turn for turn in scored_turns if turn.adherent is False]
     whole, trend = score.conversation, score.trend

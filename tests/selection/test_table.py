@@ -302,7 +302,7 @@ def test_scores_of_metrics() -> None:
 
 def test_metrics_that_nobody_has_yet_have_their_columns() -> None:
     facts = facts_frame([facts_row(dialogue("a", labels={"n": 1}))])
-    table = with_scores(facts, None, None, measured=[None], metrics=["routing"])
+    table = with_scores(facts, None, None, metrics=[None], metric_names=["routing"])
     assert table.columns[-3:] == ["label_n", "metric_routing", "metric_routing_expected"]
     assert table.schema["metric_routing"] == pl.Int8()
     assert table.schema["metric_routing_expected"] == pl.Float64()
