@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from curate.cli.calibrate_pairs import fit_pair_curve
 from curate.cli.console import OUT, AsJson, Scales, print_json, print_line
 from curate.cli.printing import (
     cell,
@@ -144,40 +145,30 @@ def calibrate(
         return
     if twins is not None or pairs:
         out = out or Path("pair-curve.json")
-        _fit_pair_curve(scores, gold, twins, pairs, precision, out, dry_run, as_json)
+        if twins is not None and (pairs or gold is not None):
+            raise UsageError(
+                "a curve is fitted to one kind of pairs",
+                got="--twins and --pairs" if pairs else f"--twins and {gold}",
+                expected="--twins N, --pairs, or --pairs with GOLD",
+            )
+        fit_pair_curve(scores, gold if twins is None else twins, precision, out, dry_run, as_json)
         return
     out = out or Path("calibration.json")
     from curate.recipe import parse_source
-    from curate.records import Calibration
-    from curate.run.calibrate import (
-        Fitted,
-        Labels,
-        calibrate_run,
-        calibrate_with_gold,
-        calibrate_with_shares,
-        labelled_dialogues,
-        labelled_in_data,
-        merged,
-    )
+    from curate.run.calibrate import Labels, calibrate_by, merged
     from curate.storage.whole_files import write_record
-    from curate.trust.gold import labels_in_data, parse_scales, read_gold
 
     _check_origin(gold, shares, dimension, hold_out)
-    source = None if labels is None else parse_source({"path": labels, "shape": shape})
-    if shares is not None:
-        fitted = Fitted(calibrate_with_shares(scores, _parse_shares(shares)))
-    elif gold is not None or dimension is not None:
-        if gold is not None:
-            rows = read_gold(gold)
-        else:
-            rows = labels_in_data(labelled_dialogues(scores, source), label, dimension or "")
-        scales = parse_scales(scale or ())
-        fitted = calibrate_with_gold(scores, rows, scales=scales, method=method, hold_out=hold_out)
-    else:
-        turn_labels = Labels(label, adherent)
-        adherence = calibrate_run(scores, source, labels=turn_labels, method=method)
-        labelled = labelled_in_data(scores, source, turn_labels)
-        fitted = Fitted(Calibration(kind="calibration", adherence=adherence, labelled=labelled))
+    fitted = calibrate_by(
+        scores,
+        gold if shares is None else _parse_shares(shares),
+        dimension,
+        source=None if labels is None else parse_source({"path": labels, "shape": shape}),
+        labels=Labels(label, adherent),
+        scales=scale or (),
+        method=method,
+        hold_out=hold_out,
+    )
     whole, kept_parts = merged(fitted.calibration, out)
     write_record(out, whole)
     if as_json:
@@ -205,42 +196,6 @@ def _check_origin(
             expected="one of GOLD, --dimension and --shares",
             fix="run the command once for each: what is in --out is kept",
         )
-
-
-def _fit_pair_curve(
-    place: Path,
-    gold: Path | None,
-    twins: int | None,
-    pairs: bool,
-    precision: float,
-    out: Path,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    from curate.cli.calibrate_pairs import calibrate_by_asking, calibrate_by_run
-
-    if twins is not None and (pairs or gold is not None):
-        got = "--twins and --pairs" if pairs else f"--twins and {gold}"
-        raise UsageError(
-            "a curve is fitted to one kind of pairs",
-            got=got,
-            expected="--twins N, --pairs, or --pairs with GOLD",
-        )
-    if not 0.5 < precision < 1:
-        raise UsageError("--precision is a share", got=precision, expected="above 0.5 and below 1")
-    pair_source = gold if twins is None else twins
-    if pair_source is None or (gold is not None and place.is_dir()):
-        if dry_run:
-            raise UsageError(
-                "the pairs of a run are read without model calls",
-                got="--dry-run",
-                fix="leave out --dry-run: it costs nothing",
-            )
-        calibrate_by_run(place, gold, precision=precision, out=out, as_json=as_json)
-        return
-    calibrate_by_asking(
-        place, pair_source, precision=precision, out=out, dry_run=dry_run, as_json=as_json
-    )
 
 
 def _fit_cascade(
@@ -285,16 +240,14 @@ def _show(fitted: Fitted, whole: Calibration, kept_parts: Sequence[str], out: Pa
     from curate.records.readings import METRIC
 
     new = fitted.calibration
-    if new.identity is not None:
-        judge = new.identity
-        OUT.print(
-            f"{escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
-        )
-    if new.metrics is not None:
-        judge = new.metrics.identity
-        OUT.print(
-            f"metrics: {escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
-        )
+    for prefix, judge in (
+        ("", new.identity),
+        ("metrics: ", new.metrics.identity if new.metrics else None),
+    ):
+        if judge is not None:
+            OUT.print(
+                f"{prefix}{escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
+            )
     levels = new.levels | {
         METRIC + name: cuts for name, cuts in (new.metrics.levels if new.metrics else {}).items()
     }
@@ -314,13 +267,11 @@ def _show(fitted: Fitted, whole: Calibration, kept_parts: Sequence[str], out: Pa
         print_line(f"kept from {escape(str(out))}: {', '.join(kept_parts)}")
     if sentence := _agreement_sentence(levels):
         print_line(sentence)
-    keys = []
-    if whole.identity is not None:
-        keys.append(f"`judge: {{calibration: {escape(str(out))}}}`")
-    if whole.adherence is not None:
-        keys.append(f"`adherence: {{calibration: {escape(str(out))}}}`")
-    if whole.metrics is not None and whole.metrics.levels:
-        keys.append(f"`metrics: {{calibration: {escape(str(out))}}}`")
+    has_levels = whole.metrics is not None and whole.metrics.levels
+    parts = {"judge": whole.identity, "adherence": whole.adherence, "metrics": has_levels}
+    keys = [
+        f"`{name}: {{calibration: {escape(str(out))}}}`" for name, part in parts.items() if part
+    ]
     used = f"; a recipe uses it as {' and '.join(keys)}" if keys else ""
     print_line(f"written: {escape(str(out))}{used}")
 

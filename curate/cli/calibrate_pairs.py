@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from curate.cli.console import OUT, print_json, print_line, resumable
 from curate.cli.printing import cell, ends, number_table, show_unused
+from curate.errors import UsageError
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -19,20 +20,41 @@ if TYPE_CHECKING:
 COARSE = "Twins show coarse differences only: prefer labelled pairs"
 
 
-def calibrate_by_asking(
-    recipe: Path,
-    pair_source: int | Path,
-    *,
+def fit_pair_curve(
+    place: Path,
+    pair_source: int | Path | None,
     precision: float,
     out: Path,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Print what it costs, ask a recipe's judge, and write the curve; a dry run stops after the first.
+    """Fit a curve, print it and write it.
 
     Args:
-        pair_source: a number of twins, or a file of labelled pairs.
+        place: a recipe, whose judge is asked, or a run folder.
+        pair_source: a number of twins, or a file of labelled pairs; None for the natural pairs of the run.
+
+    Raises:
+        UsageError: a precision out of range; a dry run of what makes no model calls.
     """
+    if not 0.5 < precision < 1:
+        raise UsageError("--precision is a share", got=precision, expected="above 0.5 and below 1")
+    if isinstance(pair_source, int) or (pair_source is not None and not place.is_dir()):
+        _fit_by_asking(place, pair_source, precision, out, dry_run, as_json)
+        return
+    if dry_run:
+        raise UsageError(
+            "the pairs of a run are read without model calls",
+            got="--dry-run",
+            fix="leave out --dry-run: it costs nothing",
+        )
+    _fit_to_run(place, pair_source, precision, out, as_json)
+
+
+def _fit_by_asking(
+    recipe: Path, pair_source: int | Path, precision: float, out: Path, dry_run: bool, as_json: bool
+) -> None:
+    """Print what it costs, ask a recipe's judge, and write the curve; a dry run stops after the first."""
     from curate.cli.progress import one_bar
     from curate.recipe import load_recipe
     from curate.run.outputs import NATURAL_PAIRS, pair_file
@@ -78,9 +100,7 @@ def calibrate_by_asking(
         )
 
 
-def calibrate_by_run(
-    run: Path, gold: Path | None, *, precision: float, out: Path, as_json: bool
-) -> None:
+def _fit_to_run(run: Path, gold: Path | None, precision: float, out: Path, as_json: bool) -> None:
     """Fit the curve to the pairs that a run's judge compared, by labels of the data or of a file; no model calls."""
     from curate.run.pair_curves import fit_from_choices, fit_from_run
     from curate.storage.whole_files import write_record

@@ -55,7 +55,16 @@ from curate.trust.calibration_fit import (
     LabelledScore,
     fit_calibration,
 )
-from curate.trust.gold import Gold, GoldRow, Scale, Unused, match_gold
+from curate.trust.gold import (
+    Gold,
+    GoldRow,
+    Scale,
+    Unused,
+    labels_in_data,
+    match_gold,
+    parse_scales,
+    read_gold,
+)
 from curate.trust.levels import (
     fit_cut_points,
     share_cut_points,
@@ -208,6 +217,42 @@ class Fitted:
     unused: Unused = field(default_factory=Unused)
     not_fitted: dict[str, str] = field(default_factory=dict)
     assumed_scales: dict[str, str] = field(default_factory=dict)
+
+
+def calibrate_by(
+    scores: Path,
+    origin: Path | Mapping[str, Mapping[int, float]] | None,
+    dimension: str | None = None,
+    *,
+    source: SourceConfig | None = None,
+    labels: Labels,
+    scales: Sequence[str] = (),
+    method: CalibrationMethod = "platt",
+    hold_out: float = 0.0,
+) -> Fitted:
+    """Fit a calibration to labels or to expected shares, by whichever function below fits their origin.
+
+    Args:
+        scores: run folder; for role adherence also a file of its records.
+        origin: a file of labels, or the shares of levels; None for the labels in the data.
+        dimension: what the labels in the data rate; None for role adherence.
+        source: labelled dialogues; the run's own where None.
+        labels: where these dialogues say what their turns are.
+        scales: as for `gold.parse_scales`.
+        method, hold_out: as for `calibrate_with_gold`.
+    """
+    if isinstance(origin, Mapping):
+        return Fitted(calibrate_with_shares(scores, origin))
+    if origin is None and dimension is None:
+        adherence = calibrate_run(scores, source, labels=labels, method=method)
+        labelled = labelled_in_data(scores, source, labels)
+        return Fitted(Calibration(kind="calibration", adherence=adherence, labelled=labelled))
+    if origin is not None:
+        rows = read_gold(origin)
+    else:
+        rows = labels_in_data(labelled_dialogues(scores, source), labels.field, dimension or "")
+    parsed = parse_scales(scales)
+    return calibrate_with_gold(scores, rows, scales=parsed, method=method, hold_out=hold_out)
 
 
 def calibrate_with_gold(
