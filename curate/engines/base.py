@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import orjson
 
 from curate.engines.layout import Chat, Trunk
+from curate.errors import EngineError
 
 
 class Capability(StrEnum):
@@ -106,7 +107,7 @@ class Request:
 
         With a seed from the sample index alone, all prompts would share their random draws.
         """
-        content = _canonical([self.messages, self.sample])
+        content = sorted_json([self.messages, self.sample])
         return int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "big") >> 1
 
     def key(self, identity: EngineIdentity) -> str:
@@ -125,14 +126,18 @@ class Request:
             self.tools,
         ]
         # Left out where there is none: replies kept before requests had thoughts stay valid.
-        rest = _canonical([*options, self.thought] if self.thought else options)[1:]
+        rest = sorted_json([*options, self.thought] if self.thought else options)[1:]
         if isinstance(self.trunk, Chat):
-            start = _canonical([identity.key, self.trunk.messages])[:-1]
+            start = sorted_json([identity.key, self.trunk.messages])[:-1]
             return hashlib.blake2b(start + b"," + rest, digest_size=16).hexdigest()
         state = self.trunk.derived(identity.key, lambda text: _begin_key(identity, text)).copy()
         state.update(b'%b","role":"user"}],%b' % (orjson.dumps(self.question)[1:-1], rest))
         key: str = state.hexdigest()
         return key
+
+
+ONE_TOKEN = Request(Trunk("Say yes."), max_tokens=1, prefill="Answer:", labels=("yes",))
+"""A request by which an engine that was just loaded is tried."""
 
 
 def _begin_key(identity: EngineIdentity, text: str) -> Any:
@@ -269,6 +274,20 @@ Ask = Callable[[Sequence[Request]], Awaitable[list[Completion]]]
 """Answers requests through cache, retries and accounting of one model role (judge, policy, reviser)."""
 
 
+Calls = Mapping[str, Request]
+"""Requests by cache key."""
+Answer = Callable[[str, Completion], None]
+"""Takes the final reply to a call, by its key."""
+
+
+class Layer(Protocol):
+    """One step of the client: takes calls and answers them."""
+
+    async def complete(self, calls: Calls, answer: Answer) -> None:
+        """Answer siblings. An exception means that no more calls can be made; one failed call is a completion."""
+        ...
+
+
 @lru_cache(maxsize=256)
 def _identity_key(identity: EngineIdentity) -> str:
     described = [
@@ -278,9 +297,21 @@ def _identity_key(identity: EngineIdentity) -> str:
         identity.quantisation,
         *map(list, identity.detail),
     ]
-    return hashlib.blake2b(_canonical(described), digest_size=16).hexdigest()
+    return hashlib.blake2b(sorted_json(described), digest_size=16).hexdigest()
 
 
-def _canonical(value: object) -> bytes:
-    # `default` is for mappings that are no dicts.
+def sorted_json(value: object) -> bytes:
+    """Return a value as JSON with sorted keys, as keys and identities hold it; mappings need not be dicts."""
     return orjson.dumps(value, default=dict, option=orjson.OPT_SORT_KEYS)
+
+
+def short_hash(text: str) -> str:
+    """Return a 64-bit hash of a text, such as a chat template's, for an identity."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def closed_error() -> EngineError:
+    """Return the error of an engine that gets a request after it was closed."""
+    return EngineError(
+        "the engine was asked after it had been closed", expected="an engine that is open"
+    )

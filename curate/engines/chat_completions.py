@@ -9,8 +9,8 @@ a `malformed_reply`.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Annotated, Any, Literal, Required
 
@@ -142,8 +142,8 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
         return failed("server", f"the server ended the reply with finish_reason {reason!r}")
     refusal = message.get("refusal")
     if refusal or reason == "content_filter":
-        detail = str(refusal or "finish_reason content_filter")[:_DETAIL_CHARS]
-        return Completion(finish="error", usage=usage, fault=Fault("refused", detail))
+        detail = str(refusal or "finish_reason content_filter")
+        return replace(failed("refused", detail), usage=usage)
     first_token: tuple[tuple[str, float], ...] = ()
     if request.labels:
         try:
@@ -213,6 +213,11 @@ def keep_first_token(
     return (*pairs[:KEPT_TOKENS], *rest)
 
 
+def label_logprobs(pairs: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """Return label tokens and their log-probabilities, most likely first, as a completion has them."""
+    return tuple(sorted(pairs, key=_logprob, reverse=True))
+
+
 _logprob = itemgetter(1)
 
 
@@ -225,17 +230,25 @@ def failed(
     )
 
 
-def cut_by_context(prompt: int, room: int, request: Request, context: int) -> Completion:
-    """Return the fault of a reply that reached the end of the context before its own limit.
-
-    Args:
-        prompt: tokens of the prompt.
-        room: tokens that were left for the reply.
-    """
+def cut_by_context(usage: Usage, request: Request, context: int) -> Completion | None:
+    """Return the fault of a cut reply that reached the end of the context before its own limit; None for others."""
+    prompt, reply = usage.prompt_tokens, usage.completion_tokens
+    if reply >= request.max_tokens or prompt + reply < context:
+        return None
     return failed(
         "context_overflow",
-        f"the prompt of {prompt} tokens left room for {room} of {request.max_tokens} reply tokens "
+        f"the prompt of {prompt} tokens left room for {reply} of {request.max_tokens} reply tokens "
         f"in a context of {context}",
+    )
+
+
+def overflow(prompt: int, context: int) -> Completion | None:
+    """Return the fault of a prompt, in tokens, that leaves no room for a reply; None where there is room."""
+    if prompt < context:
+        return None
+    return failed(
+        "context_overflow",
+        f"the prompt of {prompt} tokens does not fit into a context of {context}",
     )
 
 
@@ -319,7 +332,7 @@ def read_labels(
 
 
 def logsumexp(values: Sequence[float]) -> float:
-    """log(sum(exp(v))) without underflow; -inf for no values."""
+    """Return log(sum(exp(v))) without underflow; -inf for no values."""
     if len(values) < 2:
         return values[0] if values else -math.inf
     top = max(values)

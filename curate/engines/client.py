@@ -4,24 +4,23 @@
 
 Each layer takes calls by their cache key and passes each final reply to `answer` as soon as it arrives, so that a
 reply that was paid for is delivered even if a sibling fails. `Client` puts the layers together; it is the `Ask`
-that a stage gets.
+that a stage gets. `Retrying` and `OneByOne` are in `retrying`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import (
+    Answer,
+    Calls,
     Capability,
     Completion,
     Engine,
-    EngineIdentity,
-    Fault,
+    Layer,
     Request,
     Splitting,
     Usage,
@@ -29,20 +28,8 @@ from curate.engines.base import (
 from curate.engines.config import Prices
 from curate.engines.redaction import redact_request
 from curate.engines.replies import checked
-from curate.errors import BudgetReached, EngineError
-
-Calls = Mapping[str, Request]
-"""Requests by cache key."""
-Answer = Callable[[str, Completion], None]
-"""Takes the final reply to a call, by its key."""
-
-
-class Layer(Protocol):
-    """One step of the client: takes calls and answers them."""
-
-    async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Answer siblings. An exception means that no more calls can be made; one failed call is a completion."""
-        ...
+from curate.engines.retrying import OneByOne, Retrying
+from curate.errors import BudgetReached
 
 
 class Replies(Protocol):
@@ -84,7 +71,7 @@ class Client:
 
     Raises:
         EngineError: from a call, when the engine is given up (then from each further call too).
-        BudgetReached: from a call that the budget does not allow; nothing is sent.
+        BudgetReached: from a call that the budget does not allow; it is not sent.
     """
 
     def __init__(
@@ -163,18 +150,14 @@ class Cached:
                 answer(key, hits[key])
             else:
                 missing[key] = request
-        if not missing:
-            return
-        if not self._refresh:
-            await self._inner.complete(missing, answer)
-            return
 
         def note(key: str, completion: Completion) -> None:
-            if is_kept(completion):
+            if self._refresh and is_kept(completion):
                 self._refreshed.add(key)
             answer(key, completion)
 
-        await self._inner.complete(missing, note)
+        if missing:
+            await self._inner.complete(missing, note)
 
     async def _look_up(self, calls: Calls) -> Mapping[str, Completion]:
         if self._cache is None:
@@ -241,7 +224,7 @@ class SingleFlight:
         self._flights: dict[str, asyncio.Future[Completion]] = {}
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Call for what is not in flight, and wait for what is."""
+        """Make the calls that are not in flight, and wait for those that are."""
         in_flight = {key: self._flights[key] for key in calls if key in self._flights}
         new = {key: calls[key] for key in calls if key not in in_flight} if in_flight else calls
         if new:
@@ -281,150 +264,8 @@ class SingleFlight:
                 flight = self._flights.pop(key)
                 if not flight.done():
                     # Each waiting request makes its own call: the reason (a cancelled stage, a budget) may
-                    # concern this one only.
+                    # hold for this one only.
                     flight.cancel()
-
-
-class Retrying:
-    """Retries calls that fail with a transient fault; gives up an engine that keeps failing.
-
-    Args:
-        retries: most retries of a call after transient faults.
-        fatal_after: the engine is given up after so many calls in a row (a list of siblings is one call) that end
-            in `auth` or `connection` faults, their retries used up; otherwise every further dialogue would be
-            unscored. Such a call gets as many further retries, so that the fault is its answer only if
-            other calls succeeded meanwhile. HTTP 403 may concern one text only, so such calls about one
-            dialogue count once.
-        base_delay: seconds before the first retry, doubled for each further one, with jitter, at most 60; never
-            less than the server asks for.
-        deadline: seconds after a call's first try in which retries may begin; None: no limit.
-    """
-
-    def __init__(
-        self,
-        inner: Layer,
-        identity: EngineIdentity,
-        *,
-        retries: int,
-        fatal_after: int = 3,
-        base_delay: float = 0.5,
-        deadline: float | None = None,
-    ) -> None:
-        self._inner = inner
-        self._identity = identity
-        self._retries = retries
-        self._fatal_after = fatal_after
-        self._base_delay = base_delay
-        self._deadline = deadline
-        self._fatal_streak = 0
-        self._forbidden: frozenset[str] = frozenset()
-        self._given_up: str | None = None
-
-    async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Retry transient faults until all calls are answered, the retries are used up or the deadline is over.
-
-        Raises:
-            EngineError: the engine is given up.
-        """
-        began = time.monotonic()
-        attempt = 0
-        failed: dict[str, Completion] = {}
-        faults: list[Fault | None] = []
-
-        def sort(key: str, completion: Completion) -> None:
-            fault = completion.fault
-            faults.append(fault)
-            # More retries for these: an engine that is gone is given up before its last faults become answers.
-            more = self._fatal_after - 1 if fault is not None and fault.kind in _FATAL else 0
-            if fault is not None and attempt < self._retries_of(fault) + more:
-                failed[key] = completion
-            else:
-                answer(key, completion)
-
-        while True:
-            if self._given_up is not None:
-                raise self._give_up()
-            await self._inner.complete(calls, sort)
-            if not failed:
-                break
-            if all(fault is None or attempt >= self._retries_of(fault) for fault in faults):
-                self._watch_for_the_end(calls, faults)
-            pause = self._pause(attempt, faults)
-            if self._deadline is not None and time.monotonic() + pause - began > self._deadline:
-                for key, completion in failed.items():
-                    answer(key, completion)
-                break
-            await asyncio.sleep(pause)
-            calls = {key: calls[key] for key in failed}
-            failed.clear()
-            faults.clear()
-            attempt += 1
-        self._watch_for_the_end(calls, faults)
-
-    def _retries_of(self, fault: Fault) -> int:
-        return self._retries if fault.is_transient else 0
-
-    def _pause(self, attempt: int, faults: Sequence[Fault | None]) -> float:
-        doubled: float = min(self._base_delay * 2**attempt, 60.0) * random.uniform(0.5, 1.0)
-        requested = (fault.retry_after or 0.0 for fault in faults if fault and fault.is_transient)
-        return max((doubled, *requested))
-
-    def _watch_for_the_end(self, calls: Calls, faults: Sequence[Fault | None]) -> None:
-        last = faults[-1]
-        if last is None or any(fault is None or fault.kind not in _FATAL for fault in faults):
-            self._fatal_streak = 0
-            self._forbidden = frozenset()
-            return
-        if any(fault is not None and fault.status == 403 for fault in faults):
-            subjects = {request.affinity or key for key, request in calls.items()}
-            if subjects <= self._forbidden:
-                return
-            self._forbidden |= subjects
-        self._fatal_streak += 1
-        if self._fatal_streak >= self._fatal_after:
-            self._given_up = f"{last.kind}: {last.detail}"
-            raise self._give_up()
-
-    def _give_up(self) -> EngineError:
-        return EngineError(
-            f"the engine {self._identity.engine} ({self._identity.model}) cannot be used any more",
-            got=f"{self._fatal_after} calls in a row failed, the last with {self._given_up}",
-            fix="check the server and the key, then run again; replies received so far are kept",
-        )
-
-
-_FATAL = frozenset({"auth", "connection"})
-
-
-class OneByOne:
-    """Repeats siblings one by one when all fail together: one prompt that is too long fails its whole list."""
-
-    def __init__(self, inner: Layer) -> None:
-        self._inner = inner
-
-    async def complete(self, calls: Calls, answer: Answer) -> None:
-        """Answer the calls together, and one by one where all of them failed."""
-        if len(calls) == 1:
-            await self._inner.complete(calls, answer)
-            return
-        replies: dict[str, Completion] = {}
-        try:
-            await self._inner.complete(calls, replies.__setitem__)
-        except BaseException:
-            for key, completion in replies.items():
-                answer(key, completion)
-            raise
-        if len(replies) > 1 and all(map(_fails_as_a_list, replies.values())):
-            for key, request in calls.items():
-                await self._inner.complete({key: request}, answer)
-        else:
-            for key, completion in replies.items():
-                answer(key, completion)
-
-
-def _fails_as_a_list(completion: Completion) -> bool:
-    fault = completion.fault
-    return fault is not None and fault.kind in ("context_overflow", "bad_request")
 
 
 class Budgeted:
@@ -443,20 +284,19 @@ class Budgeted:
         Raises:
             BudgetReached: it does not allow all of them; raised after the allowed ones are answered.
         """
-        granted: dict[str, Request] = {}
+        allowed: dict[str, Request] = {}
         end: BudgetReached | None = None
         for key, request in calls.items():
             try:
                 waiting = self._budget.start_call()
                 if waiting is not None:
                     await waiting
-            except BudgetReached as reached:
-                end = reached
+            except BudgetReached as error:
+                end = error
                 break
-            granted[key] = request
-
-        if granted:
-            await self._inner.complete(granted, answer)
+            allowed[key] = request
+        if allowed:
+            await self._inner.complete(allowed, answer)
         if end is not None:
             raise end
 
@@ -465,8 +305,8 @@ class Recorded:
     """Calls the engine; keeps and counts its replies before anything else happens with them.
 
     Every reply is kept, refusals (`refused`) included. Other faults are not: transient ones may pass, and the
-    others depend on things that can change while the identity stays (a key, the size of the context, a
-    server's options), and cost no tokens to meet again.
+    others depend on settings that can change while the identity stays (a key, the size of the context, a
+    server's options), and cost no tokens when they occur again.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _MOST_SPELLED_DOTS = 3
 
 
 def find_emails(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each e-mail address in a text; some may overlap."""
+    """Yield start and end of each e-mail address in a text; some may overlap."""
     for match in itertools.chain(_SPELLED.finditer(text), _AT.finditer(text)):
         start = _local_start(text, match.start())
         if start < match.start():
@@ -44,7 +44,7 @@ def find_emails(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _local_start(text: str, end: int) -> int:
-    """Where the name before an `@` begins; `end` where there is none."""
+    """Return where the name before an `@` begins; `end` where there is none."""
     start, least = end, max(0, end - _LONGEST_LOCAL)
     while start > least and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):
         start -= 1
@@ -56,7 +56,7 @@ def _local_start(text: str, end: int) -> int:
 
 
 def _first_local(text: str, start: int) -> int:
-    """Where a name begins whose dots are spelled: `ann [dot] lee` of `ann [dot] lee [at] shop.org`."""
+    """Return where a name begins whose dots are spelled: `ann [dot] lee` of `ann [dot] lee [at] shop.org`."""
     for _ in range(_MOST_SPELLED_DOTS):
         dot = _DOT_BEFORE.search(text, max(0, start - 12), start)
         before = start if dot is None else _local_start(text, dot.start())

@@ -1,8 +1,8 @@
-"""Keys and passwords written where they do not belong.
+"""Keys and passwords in a recipe, which must not hold any.
 
 A recipe is copied into the manifest, the rows and the card of a pushed dataset, so a key may not stand anywhere in
-it: it names the environment variable that holds one (`api_key_env`). Two signs give a key away: the form that its
-provider gives it, and the name it stands under.
+it: it names the environment variable that holds one (`api_key_env`). A key is known by the form that its
+provider gives it, or by the name of its field.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from curate.errors import UsageError
 
-# Forms of keys: the provider's prefix, then a run that no word or model name has.
+# Forms of keys: the provider's prefix, then characters that no word or model name has.
 _FORM = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"(?:sk|pk|rk)[-_](?:[a-z0-9]{1,12}[-_]){0,3}(?=[A-Za-z_]*\d)[A-Za-z0-9_]{16}"
@@ -32,12 +32,12 @@ _FORM = re.compile(
 _NAME = re.compile(
     r"(?:.*[-_])?(?:api[-_]?keys?|authori[sz]ation|passw(?:or)?d|passphrase|secrets?"
     r"|(?:secret|private|access|secret[-_]access)[-_]?key(?:[-_]?id)?|credentials?|bearer)"
-    # `pad_token` and `stop_token` are no secrets, `tokens` are a number.
+    # `pad_token` and `stop_token` are no secrets, `tokens` is a number.
     r"|(?:x[-_])?(?:(?:access|auth|api|bearer|hf|hub|refresh|session|security|github)[-_]?)?token",
     re.IGNORECASE,
 )
 _HEADERS = re.compile(r"(?:.*[-_])?headers?", re.IGNORECASE)
-_OF_A_HEADER = re.compile(r"auth|key|token|secret|cookie|password|session", re.IGNORECASE)
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password|session", re.IGNORECASE)
 _ONE_WORD = re.compile(r"\s*(?:(?:Bearer|Basic|Token|Key)\s+)?\S+\s*", re.IGNORECASE)
 _KEY_START = re.compile(
     r"(?:sk|pk|rk|gsk|hf|nvapi|xai|ghp|key|r8|tgp_v\d|AIza)[-_]?[A-Za-z0-9]{12}"
@@ -49,10 +49,10 @@ def refuse_keys(data: Mapping[str, Any], what: str) -> None:
 
     Args:
         data: a recipe or a section of one, before or after validation.
-        what: what the mapping is, for the message.
+        what: name of the mapping, for the message.
 
     Raises:
-        UsageError: it does. The message names the place and does not repeat the key.
+        UsageError: there is one. The message names the place and does not repeat the key.
     """
     places = sorted({".".join(place) for place in _places(data)})
     if places:
@@ -66,7 +66,7 @@ def refuse_keys(data: Mapping[str, Any], what: str) -> None:
 
 
 def looks_like_key(value: str) -> bool:
-    """True for a key in place of the name of an environment variable."""
+    """Tell whether a value is a key in place of the name of an environment variable."""
     if _KEY_START.match(value):
         return True
     # Names are words; a run of 20 characters with digits in both cases is not.
@@ -77,25 +77,24 @@ def looks_like_key(value: str) -> bool:
 
 
 def _places(data: Any) -> Iterator[tuple[str, ...]]:
-    """Yield where an API key stands: the keys of the mappings, and the indices of the lists, that lead to it."""
+    """Yield the place of each API key: the keys of the mappings, and the indices of the lists, that lead to it."""
     waiting: list[tuple[tuple[str, ...], Any, bool]] = [((), data, False)]
     while waiting:
-        place, value, is_named = waiting.pop()
+        place, value, has_secret_name = waiting.pop()
         if isinstance(value, Mapping):
-            in_headers = bool(place) and _HEADERS.fullmatch(place[-1]) is not None
-            for name, inner in value.items():
-                key = str(name)
-                named = _NAME.fullmatch(key) or (in_headers and _OF_A_HEADER.search(key))
+            in_headers = bool(place) and _HEADERS.fullmatch(place[-1])
+            for key, inner in ((str(key), inner) for key, inner in value.items()):
                 if _FORM.search(key):
                     yield (*place, "(a key)")
-                else:
-                    waiting.append(((*place, key), inner, bool(named)))
+                    continue
+                is_secret = _NAME.fullmatch(key) or (in_headers and _SECRET_HEADER.search(key))
+                waiting.append(((*place, key), inner, bool(is_secret)))
         elif isinstance(value, (list, tuple)):
             waiting += [
-                ((*place, str(index)), inner, is_named) for index, inner in enumerate(value)
+                ((*place, str(index)), inner, has_secret_name) for index, inner in enumerate(value)
             ]
         elif isinstance(value, str):
-            if _FORM.search(value) or (is_named and _ONE_WORD.fullmatch(value)):
+            if _FORM.search(value) or (has_secret_name and _ONE_WORD.fullmatch(value)):
                 yield place
-        elif isinstance(value, int) and value >= 100_000 and is_named:
+        elif isinstance(value, int) and value >= 100_000 and has_secret_name:
             yield place

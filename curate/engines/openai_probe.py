@@ -9,15 +9,15 @@ the same of themselves and answer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
-import hashlib
 import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from curate.engines.base import Capability, Completion, Fault, Request
+from curate.engines.base import Capability, Completion, Fault, Request, short_hash
 from curate.engines.config import OpenAIConfig
 from curate.engines.endpoints import BrokenReplyError, Endpoint
 from curate.engines.layout import Trunk
@@ -28,9 +28,9 @@ from curate.engines.prompt_length import PromptRoom
 from curate.engines.structured import BadReply, closed_object, read_object
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.errors import EngineError, UsageError
+from curate.wording import first_of
 
 _CACHED = "cached-token counts"
-_SERVED = "name in replies"
 _SECOND_LOOKS = 2
 _MOST_LISTED = 20
 _SELF_HOSTED = ("vllm", "sglang", "llamacpp")
@@ -96,53 +96,56 @@ async def open_openai(config: OpenAIConfig) -> OpenAIEngine:
 async def _open_on(
     config: OpenAIConfig, endpoints: list[Endpoint], key: str | None, prompts: PromptTokens | None
 ) -> OpenAIEngine:
-    found = [await _ask_facts(config, endpoint, key) for endpoint in endpoints]
-    facts = found[0]
-    for endpoint, other in zip(endpoints, found, strict=True):
-        _check_model_name(config, endpoint, other)
-        if (other.flavour, other.detail) != (facts.flavour, facts.detail):
+    servers = [await _ask_facts(config, endpoint, key) for endpoint in endpoints]
+    facts = servers[0]
+    for endpoint, server in zip(endpoints, servers, strict=True):
+        # A llama.cpp server answers to any name; a reply under a wrong name would be a wrong identity.
+        # Other lists are incomplete (aliases, gateways), so there the first call decides, see `_name_warning`.
+        if server.flavour in _SELF_HOSTED and server.models and config.model not in server.models:
+            raise _unknown_model(config, endpoint.url, server)
+        if (server.flavour, server.detail) != (facts.flavour, facts.detail):
             raise UsageError(
                 f"{endpoint.url} does not serve what {endpoints[0].url} serves",
-                got=f"{other.flavour or 'another server'} {dict(other.detail)}",
+                got=f"{server.flavour or 'another server'} {dict(server.detail)}",
                 expected=f"{facts.flavour or 'another server'} {dict(facts.detail)}",
                 fix="give addresses of one model, served alike",
             )
-    contexts = [one.context for one in found if one.context is not None]
-    wants_prefill = config.prefill == "on" or (
-        config.prefill == "auto" and facts.flavour in (*CONTINUING, "llamacpp")
-    )
     engine = OpenAIEngine(
         config,
         endpoints,
         key,
-        Dialect(facts.flavour, wants_prefill),
+        Dialect(
+            facts.flavour,
+            config.prefill == "on"
+            or (config.prefill == "auto" and facts.flavour in (*CONTINUING, "llamacpp")),
+        ),
         detail=facts.detail,
-        context=min(contexts, default=None),
+        context=min((server.context for server in servers if server.context), default=None),
         prompts=prompts,
     )
     warnings = []
-    for endpoint, one in zip(endpoints, found, strict=True):
+    for endpoint, server in zip(endpoints, servers, strict=True):
         if endpoint is endpoints[0]:
-            await _probe(engine, config, endpoint, one)
+            await _probe(engine, endpoint, server)
         else:
-            await _say_hello(engine, config, endpoint)
-        warnings.append(_name_warning(config, endpoint, one, engine.served))
+            await _say_hello(engine, endpoint)
+        warnings.append(_name_warning(config, endpoint, server, engine.served))
     engine.warnings = tuple(filter(None, warnings))
     if prompts is not None:
-        await _try_tokens(engine, config, endpoints[0], prompts)
+        await _try_tokens(engine, endpoints[0], prompts)
     if engine.room is not None and prompts is None and facts.flavour in _SELF_HOSTED:
         count = await engine.count_tokens("Is water wet?", "")
         if not isinstance(count, Completion):
             engine.room = PromptRoom(engine.room.context, count=engine.count_tokens)
-    engine.facts = _describe(engine, config)
+    engine.facts = _describe(engine)
     return engine
 
 
 async def _ask_facts(config: OpenAIConfig, endpoint: Endpoint, key: str | None) -> ServerFacts:
     status, data = await _get(config, endpoint, "/models")
     if status in (401, 403):
-        said = read_message(data)[0].replace(key or "\0", "[key]")
-        raise _key_refused(config, endpoint.url, said)
+        message = read_message(data)[0].replace(key or "\0", "[key]")
+        raise _key_refused(config, endpoint.url, message)
     entries: list[dict[str, Any]] = []
     if status == 200:
         try:
@@ -154,29 +157,21 @@ async def _ask_facts(config: OpenAIConfig, endpoint: Endpoint, key: str | None) 
     models: list[str] = []
     for entry in entries:
         models += [str(entry["id"]), *map(str, entry.get("aliases") or ())]
-    mine = next((entry for entry in entries if entry["id"] == config.model), {})
-    context = mine.get("max_model_len") or mine.get("context_length")
+    own_entry = next((entry for entry in entries if entry["id"] == config.model), {})
+    context = own_entry.get("max_model_len") or own_entry.get("context_length")
     detail: tuple[tuple[str, str], ...] = ()
     if flavour == "llamacpp":
-        context, detail = await _ask_llamacpp(config, endpoint, context)
+        # An older or guarded server has no /props.
+        status, data = await _get(config, endpoint, "/props")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            props = orjson.loads(data) if status == 200 else {}
+            template = short_hash(props["chat_template"])
+            context = int(props["default_generation_settings"]["n_ctx"])
+            detail = (
+                ("chat_template", template),
+                ("quantisation", str(props.get("model_ftype", ""))),
+            )
     return ServerFacts(flavour, tuple(models), int(context) if context else None, detail)
-
-
-async def _ask_llamacpp(
-    config: OpenAIConfig, endpoint: Endpoint, context: int | None
-) -> tuple[int | None, tuple[tuple[str, str], ...]]:
-    """Context and what determines replies, from /props; an older or guarded server has none."""
-    status, data = await _get(config, endpoint, "/props")
-    try:
-        props = orjson.loads(data) if status == 200 else {}
-        template = hashlib.blake2b(props["chat_template"].encode(), digest_size=8).hexdigest()
-        found = int(props["default_generation_settings"]["n_ctx"])
-        return found, (
-            ("chat_template", template),
-            ("quantisation", str(props.get("model_ftype", ""))),
-        )
-    except (ValueError, KeyError, TypeError):
-        return context, ()
 
 
 async def _get(config: OpenAIConfig, endpoint: Endpoint, path: str) -> tuple[int, bytes]:
@@ -197,81 +192,71 @@ async def _get(config: OpenAIConfig, endpoint: Endpoint, path: str) -> tuple[int
     return status, body
 
 
-def _check_model_name(config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts) -> None:
-    # A llama.cpp server answers to any name; a reply under a wrong name would be a wrong identity.
-    # Other lists are incomplete (aliases, gateways), so there the first call decides, see `_name_warning`.
-    if facts.flavour in _SELF_HOSTED and facts.models and config.model not in facts.models:
-        raise _unknown_model(config, endpoint.url, facts)
-
-
 def _name_warning(
     config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts, served: str
 ) -> str | None:
     """Warn of a server that does not list the name it answered to, or replies under another one."""
-    asked, said = config.model.casefold(), served.casefold()
+    requested, replied = config.model.casefold(), served.casefold()
     if config.model in facts.models:
-        if asked in said or said in asked:  # a path, an owner or a date besides, or nothing said
+        # A path, an owner or a date besides, or no name at all.
+        if requested in replied or replied in requested:
             return None
         return (
             f"{config.model!r} was asked for, and replies from {endpoint.url} say that they are from {served!r}: "
             "an alias, or another model. Make sure that this is the model you mean: scores are kept under the "
             "name in the recipe."
         )
-    listed = ", ".join(_listed(config, facts)) or "none at all"
     return (
         f"The server at {endpoint.url} answers to the model name {config.model!r} and does not list it "
-        f"(listed: {listed}). Its replies say that they are from {served or 'none'!r}. Make sure that this is the model you mean: "
-        "scores are kept under the name in the recipe."
+        f"(listed: {_listed(config, facts) or 'none at all'}). Its replies say that they are from {served or 'none'!r}. "
+        "Make sure that this is the model you mean: scores are kept under the name in the recipe."
     )
 
 
-def _listed(config: OpenAIConfig, facts: ServerFacts) -> list[str]:
-    """The models of a server, those with a name like the wanted one first; the tail of a long list is counted."""
+def _listed(config: OpenAIConfig, facts: ServerFacts) -> str:
+    """Return the models of a server, first those with a name like the requested one; many are cut short."""
     near = difflib.get_close_matches(config.model, facts.models, n=3, cutoff=0.3)
-    shown = [*near, *(name for name in facts.models if name not in near)]
-    more = len(shown) - _MOST_LISTED
-    return shown[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+    return first_of([*near, *(name for name in facts.models if name not in near)], _MOST_LISTED)
 
 
 def _unknown_model(
-    config: OpenAIConfig, url: str, facts: ServerFacts, said: str | None = None
+    config: OpenAIConfig, url: str, facts: ServerFacts, detail: str | None = None
 ) -> UsageError:
     return UsageError(
         f"the server at {url} has no model {config.model!r}",
-        got=said,
-        expected=", ".join(_listed(config, facts)) or None,
+        got=detail,
+        expected=_listed(config, facts) or None,
         fix="set `model` to one of these"
         if facts.models
         else "check the model name, and that base_url ends where the API begins, mostly with /v1",
     )
 
 
-def _key_refused(config: OpenAIConfig, url: str, said: str) -> EngineError:
-    if config.api_key_env is None:
+def _key_refused(config: OpenAIConfig, url: str, message: str) -> EngineError:
+    name = config.api_key_env
+    if name is None:
         return EngineError(
             f"the server at {url} asks for a key and none is configured",
-            got=said,
+            got=message,
             fix="put the key into an environment variable and name it in api_key_env",
         )
     return EngineError(
-        f"the server at {url} refuses the key in {config.api_key_env}",
-        got=said,
-        fix=f"check the value of {config.api_key_env}",
+        f"the server at {url} refuses the key in {name}",
+        got=message,
+        fix=f"check the value of {name}",
     )
 
 
-async def _probe(
-    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts
-) -> None:
-    """Try the richest question first and take away what the server does not stand.
+async def _probe(engine: OpenAIEngine, endpoint: Endpoint, facts: ServerFacts) -> None:
+    """Try the richest question first and leave out what the server refuses.
 
-    What it refuses in every form is asked once more with the token limit under its newer name.
+    A request that it refuses in every form is tried again with the token limit under its newer name.
     """
     plain = engine.dialect
     refusals: list[Fault] = []
     for limit_field in (plain.limit_field, "max_completion_tokens"):
         engine.dialect = replace(plain, limit_field=limit_field)
-        refusal = await _probe_with_limit(engine, config, endpoint, facts)
+        refusal = await _probe_with_limit(engine, endpoint, facts)
         if refusal is None:
             return
         refusals.append(refusal)
@@ -279,37 +264,38 @@ async def _probe(
             break
     refusal, *others = refusals
     if others and others[0].detail != refusal.detail:
-        said = f"{refusal.detail}; with max_completion_tokens: {others[0].detail}"
-        refusal = replace(refusal, detail=said)
-    raise _explain(config, endpoint, facts, refusal)
+        detail = f"{refusal.detail}; with max_completion_tokens: {others[0].detail}"
+        refusal = replace(refusal, detail=detail)
+    raise _explain(engine.config, endpoint, facts, refusal)
 
 
 async def _probe_with_limit(
-    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts
+    engine: OpenAIEngine, endpoint: Endpoint, facts: ServerFacts
 ) -> Fault | None:
-    """Settle what the server can do under one name of the token limit; else return its refusal of the plainest question."""
+    """Set what the server can do under one name of the token limit; else return its refusal of the plainest question."""
     for has_prefill in (True, False) if engine.dialect.has_prefill else (False,):
         for labels in (_HELLO.labels, ()):
             engine.dialect = replace(engine.dialect, has_prefill=has_prefill)
-            # Models that think want room for it before they say anything at all.
-            limit = 1 if labels else 16
-            completion = await _try(
-                engine, config, endpoint, replace(_HELLO, labels=labels, max_tokens=limit)
-            )
+            completion = await _try(engine, endpoint, _hello(labels))
             fault = completion.fault
             if fault is None:
-                engine.capabilities = await _settle(engine, config, endpoint, completion)
+                await _set_capabilities(engine, endpoint, completion)
                 return None
             tells_more = fault.kind in ("bad_request", "server", "malformed_reply")
             if fault.status == 404 or not tells_more:
-                raise _explain(config, endpoint, facts, fault)
+                raise _explain(engine.config, endpoint, facts, fault)
     return fault
 
 
-async def _settle(
-    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, completion: Completion
-) -> frozenset[Capability]:
-    if config.prefill == "on" and not engine.dialect.has_prefill:
+def _hello(labels: tuple[str, ...]) -> Request:
+    """Return the question with or without labels; a model that thinks needs room before it says anything at all."""
+    return replace(_HELLO, labels=labels, max_tokens=1 if labels else 16)
+
+
+async def _set_capabilities(
+    engine: OpenAIEngine, endpoint: Endpoint, completion: Completion
+) -> None:
+    if engine.config.prefill == "on" and not engine.dialect.has_prefill:
         raise UsageError(
             f"the server at {endpoint.url} refuses a begun reply",
             fix="set prefill: auto or prefill: off",
@@ -321,35 +307,32 @@ async def _settle(
         known.add(Capability.TOP_LOGPROBS)
     if engine.dialect.has_prefill:
         known.add(Capability.PREFILL)
-    reply = await _try(engine, config, endpoint, _SCHEMA_HELLO)
+    reply = await _try(engine, endpoint, _SCHEMA_HELLO)
     if reply.fault is None and not isinstance(read_object(reply, _SCHEMA), BadReply):
         known.add(Capability.JSON_SCHEMA)
-    return frozenset(known)
+    engine.capabilities = frozenset(known)
 
 
-async def _say_hello(engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint) -> None:
+async def _say_hello(engine: OpenAIEngine, endpoint: Endpoint) -> None:
     """Check that a further address answers as the first one did."""
     labels = _HELLO.labels if Capability.TOP_LOGPROBS in engine.capabilities else ()
-    completion = await _try(
-        engine, config, endpoint, replace(_HELLO, labels=labels, max_tokens=1 if labels else 16)
-    )
+    completion = await _try(engine, endpoint, _hello(labels))
     fault = completion.fault
     has_none = bool(labels) and fault is not None and fault.kind == "malformed_reply"
     if fault is not None and not has_none:
-        raise _explain(config, endpoint, ServerFacts(), fault)
+        raise _explain(engine.config, endpoint, ServerFacts(), fault)
     if labels and len(completion.first_token) < 2:
         raise UsageError(
-            f"{endpoint.url} gives no log-probabilities, as {config.base_urls[0]} does",
+            f"{endpoint.url} gives no log-probabilities, as {engine.config.base_urls[0]} does",
             fix="give addresses of one model, served alike",
         )
 
 
-async def _try(
-    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, request: Request
-) -> Completion:
-    """One call, with patience for a server that is still starting."""
-    for attempt in range(config.retries + 1):
-        body = orjson.dumps(to_body(request, config, engine.dialect))
+async def _try(engine: OpenAIEngine, endpoint: Endpoint, request: Request) -> Completion:
+    """Make one call, with patience for a server that is still starting."""
+    retries = engine.config.retries
+    for attempt in range(retries + 1):
+        body = orjson.dumps(to_body(request, engine.config, engine.dialect))
         reply = await engine.ask_endpoint(endpoint, "/chat/completions", body)
         completion = engine.read_chat(reply, request)
         fault = completion.fault
@@ -357,7 +340,7 @@ async def _try(
             engine.facts[_CACHED] = bool((reply.get("usage") or {}).get("prompt_tokens_details"))
             return completion
         # Once more, for a server that mostly says what is asked for; most that do not never will.
-        if fault.kind == "malformed_reply" and attempt < min(config.retries, _SECOND_LOOKS):
+        if fault.kind == "malformed_reply" and attempt < min(retries, _SECOND_LOOKS):
             continue
         # A 500 is how some servers refuse a field; only one that is still loading is waited for.
         refuses = fault.kind == "malformed_reply" or (
@@ -365,51 +348,50 @@ async def _try(
         )
         if refuses or not fault.is_transient:
             return completion
-        if attempt < config.retries:
+        if attempt < retries:
             await asyncio.sleep(min(fault.retry_after or 0.5 * 2**attempt, 20.0))
     return completion
 
 
-async def _try_tokens(
-    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, prompts: PromptTokens
-) -> None:
+async def _try_tokens(engine: OpenAIEngine, endpoint: Endpoint, prompts: PromptTokens) -> None:
     """Send label reads as token ids if the server takes them, and takes them for the same prompt."""
-    prefill = _HELLO.prefill if engine.dialect.has_prefill else ""
-    hello = replace(_HELLO, prefill=prefill)
-    said = replace(hello, labels=(), max_tokens=16)
-    chat = await _try(engine, config, endpoint, said)
-    mine = len(prompts.prompt_ids(said))
-    theirs = chat.usage.prompt_tokens
-    if theirs not in (0, mine):
+    config, plain = engine.config, engine.dialect
+    hello = _HELLO if plain.has_prefill else replace(_HELLO, prefill="")
+    chat = replace(hello, labels=(), max_tokens=16)
+    own_count = len(prompts.prompt_ids(chat))
+    served_count = (await _try(engine, endpoint, chat)).usage.prompt_tokens
+    if served_count not in (0, own_count):
         raise UsageError(
             f"the tokenizer {config.tokenizer} is not the one that {endpoint.url} uses",
-            got=f"{mine} tokens for a prompt that the server counts as {theirs}",
+            got=f"{own_count} tokens for a prompt that the server counts as {served_count}",
             expected="the same tokenizer, chat template and chat_template_kwargs",
             fix="name the served model's own tokenizer, or leave `tokenizer` out",
         )
-    plain = engine.dialect
     for label_lists in ("exact", "most likely"):
         engine.dialect = replace(plain, label_lists=label_lists)
-        pair = [hello, replace(hello, sample=0, labels=("1", "2"))]
-        first, second = await engine.complete(pair)
+        first, second = await engine.complete([hello, replace(hello, labels=("1", "2"))])
         if first.fault is None and second.fault is None and first.first_token:
             # A server that does not know a field may pass over it: then other tokens came back.
             is_exact = label_lists == "exact"
             if is_exact and not (first.exact_labels and second.exact_labels):
                 continue
-            known = {Capability.TOKEN_PROMPTS, Capability.BATCH, Capability.TOP_LOGPROBS}
             # Prompts hold the begun reply, and a thought before it, as they hold everything else.
-            known |= {Capability.PREFILL, Capability.THOUGHTS}
+            engine.capabilities |= {
+                Capability.TOKEN_PROMPTS,
+                Capability.BATCH,
+                Capability.TOP_LOGPROBS,
+                Capability.PREFILL,
+                Capability.THOUGHTS,
+            }
             if is_exact:
-                known.add(Capability.LABEL_LOGPROBS)
-            engine.capabilities |= known
+                engine.capabilities |= {Capability.LABEL_LOGPROBS}
             return
     engine.dialect = plain
 
 
-def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | bool]:
+def _describe(engine: OpenAIEngine) -> dict[str, str | bool]:
     """Describe the findings for `curate doctor`."""
-    known = engine.capabilities
+    known, config = engine.capabilities, engine.config
     width = "fewer when refused" if config.is_adaptive else "fixed"
     return {
         "server": engine.dialect.flavour or "unknown",
@@ -423,7 +405,7 @@ def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | boo
         "begun replies": Capability.PREFILL in known,
         "prompts as token ids": Capability.TOKEN_PROMPTS in known,
         _CACHED: engine.facts.get(_CACHED, False),
-        _SERVED: engine.served or "none",
+        "name in replies": engine.served or "none",
     }
 
 
@@ -443,10 +425,9 @@ def _explain(
     fix = "if it refuses a field, take it out with extra_body: {field: null}"
     if is_listed:
         return EngineError(problem, got=got, fix=fix)
-    listed = ", ".join(_listed(config, facts)) or None
     return UsageError(
         problem,
         got=got,
-        expected=listed,
+        expected=_listed(config, facts) or None,
         fix=f"check `model`, which the server does not list; {fix}",
     )

@@ -28,6 +28,7 @@ from curate.engines.chat_completions import (
     WireUsage,
     chat_body,
     keep_first_token,
+    label_logprobs,
     malformed,
     read_first_token,
     read_usage,
@@ -101,7 +102,7 @@ def with_extra(body: dict[str, Any], config: OpenAIConfig) -> dict[str, Any]:
 
 
 def read_message(data: bytes) -> tuple[str, str]:
-    """Message and code of an error body, in any of the forms that servers use."""
+    """Return message and code of an error body, in any of the forms that servers use."""
     try:
         body = orjson.loads(data)
     except ValueError:
@@ -122,7 +123,7 @@ def _seconds(date: str) -> float:
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date).
+    """Return the seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date).
 
     A date is read by the server's own clock where the reply says what it shows: this machine's may be hours off.
     """
@@ -167,15 +168,17 @@ _FIRST_TOKENS = TypeAdapter(
 
 
 def is_label_read(request: Request) -> bool:
-    """Tell whether only the first token's distribution is wanted."""
+    """Tell whether only the first token's distribution is read."""
     return bool(request.labels) and request.max_tokens == 1 and not request.schema
 
 
-def split(requests: Sequence[Request], spelt: Sequence[Mapping[int, str]]) -> list[list[int]]:
-    """Indices of the requests that go in one call each.
+def split(
+    requests: Sequence[Request], label_tokens: Sequence[Mapping[int, str]]
+) -> list[list[int]]:
+    """Return the indices of the requests that go in one call each.
 
     Args:
-        spelt: for each request the tokens that spell its labels; none for one that is no label read.
+        label_tokens: for each request the tokens that spell its labels; none for one that is no label read.
     """
     groups: list[list[int]] = []
     growing: dict[tuple[object, ...], tuple[list[int], set[int]]] = {}
@@ -184,16 +187,15 @@ def split(requests: Sequence[Request], spelt: Sequence[Mapping[int, str]]) -> li
             groups.append([index])
             continue
         kind = (request.sample, request.temperature, request.affinity)
-        group, wanted = growing.get(kind, ([], set()))
-        if (
-            not group
-            or len(group) == MOST_PROMPTS
-            or len(wanted | spelt[index].keys()) > MOST_LABEL_IDS
-        ):
-            group, wanted = growing[kind] = ([], set())
+        group, ids = growing.get(kind, ([], set()))
+        is_full = (
+            len(group) == MOST_PROMPTS or len(ids | label_tokens[index].keys()) > MOST_LABEL_IDS
+        )
+        if not group or is_full:
+            group, ids = growing[kind] = ([], set())
             groups.append(group)
         group.append(index)
-        wanted |= spelt[index].keys()
+        ids |= label_tokens[index].keys()
     return groups
 
 
@@ -205,7 +207,7 @@ def to_list_body(
     dialect: Dialect,
 ) -> dict[str, Any]:
     """Return the body of a call for prompts that differ only in text, `request` being the first."""
-    wanted = sorted(set().union(*labels))
+    label_ids = sorted(set().union(*labels))
     body: dict[str, Any] = {
         "model": config.model,
         "prompt": prompts,
@@ -217,10 +219,10 @@ def to_list_body(
         body["seed"] = request.seed
     if dialect.flavour == "llamacpp":
         body["top_k"], body["min_p"] = 0, 0.0
-    if dialect.label_lists == "exact" and wanted:
+    if dialect.label_lists == "exact" and label_ids:
         body |= {
-            "logprobs": len(wanted),
-            "logprob_token_ids": wanted,
+            "logprobs": len(label_ids),
+            "logprob_token_ids": label_ids,
             "return_tokens_as_token_ids": True,
         }
     return with_extra(body, config)
@@ -235,14 +237,14 @@ def read_list(
 ) -> list[Completion]:
     """Return a completion for each prompt of a call; the same fault for all if the reply has another form."""
     try:
-        read = _COMPLETIONS.validate_python(reply)
-        choices = _in_order(read["choices"], len(group))
+        validated = _COMPLETIONS.validate_python(reply)
+        choices = _in_order(validated["choices"], len(group))
         # Servers report what was cached for one prompt of a list at most: a lower bound.
-        cached = read_usage(read.get("usage")).cached_tokens
-        named = dialect.label_lists == "exact" and any(labels)
+        cached = read_usage(validated.get("usage")).cached_tokens
+        is_exact = dialect.label_lists == "exact" and any(labels)
         completions = [
-            _read_choice(choice, request, spelt if named else None)
-            for choice, request, spelt in zip(choices, group, labels, strict=True)
+            _read_choice(choice, request, label_ids if is_exact else None)
+            for choice, request, label_ids in zip(choices, group, labels, strict=True)
         ]
     except ValueError as error:
         fault = malformed("the reply is not the list of completions that was asked for", error)
@@ -266,27 +268,26 @@ def _in_order(choices: list[_CompletionChoice], count: int) -> list[_CompletionC
 
 
 def _read_choice(
-    choice: _CompletionChoice, request: Request, spelt: Mapping[int, str] | None
+    choice: _CompletionChoice, request: Request, label_ids: Mapping[int, str] | None
 ) -> Completion:
-    """One prompt's completion; `spelt` has the label tokens that were asked for, None where none could be."""
+    """Return one prompt's completion; `label_ids` are the requested tokens, None where none could be."""
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict) or not isinstance(logprobs.get("top_logprobs"), list):
         # llama.cpp: the form of chats. It passes over the ids it was given, so nothing here is exact.
-        spelt = None
+        label_ids = None
         pairs = read_first_token(logprobs, request)
     else:
         top = _FIRST_TOKENS.validate_python(logprobs["top_logprobs"][:1])[0]
-        if spelt is None:
+        if label_ids is None:
             pairs = keep_first_token(list(top.items()), request)
         else:
-            read = {name.removeprefix(_TOKEN_ID): value for name, value in top.items()}
-            if missing := [index for index in spelt if str(index) not in read]:
-                raise ValueError(f"the log-probabilities of the tokens {missing} are missing")
-            named = [(word, read[str(index)]) for index, word in spelt.items()]
-            pairs = tuple(sorted(named, key=lambda pair: -pair[1]))
+            by_id = {name.removeprefix(_TOKEN_ID): value for name, value in top.items()}
+            if missing_ids := [index for index in label_ids if str(index) not in by_id]:
+                raise ValueError(f"the log-probabilities of the tokens {missing_ids} are missing")
+            pairs = label_logprobs((text, by_id[str(index)]) for index, text in label_ids.items())
     return Completion(
         text=choice.get("text") or "",
         finish="length" if choice.get("finish_reason") == "length" else "stop",
         first_token=pairs,
-        exact_labels=spelt is not None,
+        exact_labels=label_ids is not None,
     )

@@ -35,8 +35,8 @@ REGIONS = (
 """Countries whose telephone numbers are known without a country code, unless others are named."""
 
 
-class Found(NamedTuple):
-    """Where something stands in a text."""
+class Span(NamedTuple):
+    """Start and end of personal data in a text, and its kind."""
 
     start: int
     end: int
@@ -48,40 +48,40 @@ def find_personal_data(
     kinds: Collection[PersonalData] = KINDS,
     regions: Sequence[str] = REGIONS,
     names: Collection[str] | None = None,
-) -> list[Found]:
+) -> list[Span]:
     """Find personal data, in the order of the text; nothing overlaps.
 
     Args:
         text: any text, also JSON that is not decoded.
-        kinds: what is looked for.
+        kinds: the kinds to find.
         regions: countries (ISO 3166 alpha-2) whose telephone numbers are known without a country code.
         names: words that are names, where names are looked for; None for those that the text itself marks.
 
     Raises:
         ValueError: there is no such region.
     """
-    found: list[Found] = []
+    spans: list[Span] = []
     if "email" in kinds:
-        found += (Found(*place, "email") for place in find_emails(text))
+        spans += (Span(*place, "email") for place in find_emails(text))
     if "id" in kinds:
-        found += (Found(*place, "id") for place in find_ids(text))
+        spans += (Span(*place, "id") for place in find_ids(text))
     if "name" in kinds:
-        found += (Found(*place, "name") for place in find_names(text, names))
+        spans += (Span(*place, "name") for place in find_names(text, names))
     if "card" in kinds or "phone" in kinds:
         chains = list(_without(_chains(text), _UUID.finditer(text)))
         # Cards before telephones: a card number holds what looks like one.
         cards = [card for chain in chains for card in _cards(text, chain)]
-        found += cards if "card" in kinds else []
+        spans += cards if "card" in kinds else []
         if "phone" in kinds and chains:
-            taken = {card.start for card in cards}
+            card_starts = {card.start for card in cards}
             phones = _telephones(tuple(regions))
             for chain in _without(chains, _DATE.finditer(text)):
-                found += phones.find(text, chain, taken)
-    return _apart(found)
+                spans += phones.find(text, chain, card_starts)
+    return _without_overlaps(spans)
 
 
 def replace_personal_data(text: str, kinds: Collection[PersonalData]) -> str:
-    """The text with each thing found replaced by its kind: `[phone]`."""
+    """Return the text with personal data replaced by its kind: `[phone]`."""
     parts, at = [], 0
     for start, end, kind in find_personal_data(text, kinds):
         parts += [text[at:start], f"[{kind}]"]
@@ -89,13 +89,14 @@ def replace_personal_data(text: str, kinds: Collection[PersonalData]) -> str:
     return "".join([*parts, text[at:]]) if parts else text
 
 
-def _apart(found: list[Found]) -> list[Found]:
+def _without_overlaps(spans: list[Span]) -> list[Span]:
+    """Return the spans in order; of those that overlap the first, and of equal starts the longest."""
     order = {kind: at for at, kind in enumerate(("email", "id", "card", "phone", "name"))}
-    kept: list[Found] = []
-    for one in sorted(found, key=lambda one: (one.start, -one.end, order[one.kind])):
-        if not kept or one.start >= kept[-1].end:
-            kept.append(one)
-    return kept
+    separate: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end, order[span.kind])):
+        if not separate or span.start >= separate[-1].end:
+            separate.append(span)
+    return separate
 
 
 # ---- groups of digits ---------------------------------------------------------------------------
@@ -106,6 +107,7 @@ _GROUP = re.compile(r"\\u[0-9a-fA-F]{4}|(?P<digits>[0-9\uff10-\uff19]+)")
 _CARD_GAP = re.compile(rf"(?:{_BLANK}|{_DASH}){{1,3}}")
 _PHONE_GAP = re.compile(rf"(?:{_BLANK}|{_DASH}|[/()]){{1,4}}")
 _LONGEST_GAP = 24  # of four blanks written as `\u00a0`
+_WIDE = {0xFF10 + digit: str(digit) for digit in range(10)}
 
 
 class _Group(NamedTuple):
@@ -115,29 +117,24 @@ class _Group(NamedTuple):
 
 
 def _chains(text: str) -> list[list[_Group]]:
-    """Groups of digits, those together that only signs between digits keep apart."""
+    """Return chains of at least seven digits: groups with nothing but blanks and signs between them."""
     chains: list[list[_Group]] = []
     for match in _GROUP.finditer(text):
         digits = match["digits"]
         if digits is None:
             continue  # digits of an escape, such as `\u00a0`, are none of the text
-        digits = digits.translate(_WIDE)
-        group = _Group(match.start(), match.end(), digits)
-        if chains:
-            last = chains[-1][-1].end
-            near = group.start - last <= _LONGEST_GAP
-            if near and _PHONE_GAP.fullmatch(text, last, group.start):
-                chains[-1].append(group)
-                continue
-        chains.append([group])
+        group = _Group(match.start(), match.end(), digits.translate(_WIDE))
+        last = chains[-1][-1].end if chains else -_LONGEST_GAP
+        is_near = group.start - last <= _LONGEST_GAP
+        if chains and is_near and _PHONE_GAP.fullmatch(text, last, group.start):
+            chains[-1].append(group)
+        else:
+            chains.append([group])
     return [chain for chain in chains if sum(len(group.digits) for group in chain) >= 7]
 
 
-_WIDE = {0xFF10 + digit: str(digit) for digit in range(10)}
-
-
 def _is_within_a_word(text: str, start: int, end: int) -> bool:
-    """True for digits that are part of a code with letters and further digits, such as a hash."""
+    """Tell whether digits are part of a code with letters and further digits, such as a hash."""
     before, at = start, start
     while at > max(0, start - 12) and (text[at - 1].isalpha() or text[at - 1] == "_"):
         at -= 1
@@ -163,19 +160,19 @@ _CARD_LABEL = re.compile(r"(?i:cv[vcn]2?|csc|cid|exp|valid|pin)(?![^\W\d_])")
 """What may follow a card without a blank, and its digits after it: `cvv123`."""
 
 
-def _cards(text: str, chain: Sequence[_Group]) -> Iterator[Found]:
+def _cards(text: str, chain: Sequence[_Group]) -> Iterator[Span]:
     at = 0
     while at < len(chain):
         last = _card_from(text, chain, at)
         if last is None:
             at += 1
         else:
-            yield Found(chain[at].start, chain[last].end, "card")
+            yield Span(chain[at].start, chain[last].end, "card")
             at = last + 1
 
 
 def _card_from(text: str, chain: Sequence[_Group], first: int) -> int | None:
-    """The last group of a card that begins with a group: the longest there is."""
+    """Return the index of the last group of the longest card that begins with this group; None for no card."""
     group = chain[first].digits
     if group[0] not in "23456" or (len(group) == 1 and first and len(chain[first - 1].digits) == 1):
         return None  # sign by sign, a card begins where the row of single digits does
@@ -200,7 +197,7 @@ def _card_from(text: str, chain: Sequence[_Group], first: int) -> int | None:
 
 
 def _is_written_as_card(text: str, groups: Sequence[_Group]) -> bool:
-    """True for groups kept apart by one kind of sign, and large or equal: a row of figures is no card."""
+    """Tell whether groups are separated by one kind of sign, and large or equal: a row of figures is no card."""
     gaps = [text[one.end : other.start] for one, other in itertools.pairwise(groups)]
     if len({kind for gap in gaps for kind in _kinds_of(gap)}) > 1:
         return False
@@ -211,7 +208,7 @@ def _is_written_as_card(text: str, groups: Sequence[_Group]) -> bool:
 
 
 def _kinds_of(gap: str) -> set[str]:
-    """The signs between two groups; blanks of any kind are one, and dots and dashes may stand among them."""
+    """Return the signs between two groups; blanks of any kind are one, and dots and dashes may stand among them."""
     signs = {
         "-" if sign.isprintable() and sign not in ".\u00b7\u2022" else "."
         for sign in _BLANKS.sub("", gap)
@@ -223,7 +220,7 @@ _BLANKS = re.compile(_BLANK)
 
 
 def _is_fraction(text: str, start: int) -> bool:
-    """True for what stands behind the point or comma of a number."""
+    """Tell whether digits from `start` follow the point or comma of a number."""
     return text[start - 1 : start] in (".", ",") and text[max(0, start - 2) : start - 1].isdigit()
 
 
@@ -256,7 +253,7 @@ _TYPES = (
 def _without(
     chains: Iterable[list[_Group]], others: Iterator[re.Match[str]]
 ) -> Iterator[list[_Group]]:
-    """Chains cut where something else, a date or an id, stands in them."""
+    """Yield the chains, cut where something else, a date or a UUID, stands in them."""
     other = next(others, None)
     for chain in chains:
         part: list[_Group] = []
@@ -289,15 +286,31 @@ _AMOUNT_AFTER = re.compile(
 )
 
 
+class _Plan(NamedTuple):
+    """The numbers of a country, and the prefix that may stand before them."""
+
+    region: str
+    prefix: str
+    numbers: re.Pattern[str]
+
+    def writes(self, digits: str, groups: Sequence[_Group]) -> bool:
+        """Tell whether digits are a number of the country, in the groups in which it writes it."""
+        if self.prefix and groups[0].digits == self.prefix:
+            digits, groups = digits.removeprefix(self.prefix), groups[1:]
+        if len(groups) > _MOST_WRITTEN or not self.numbers.fullmatch(digits):
+            return False
+        return [len(group.digits) for group in groups] == _written(self.region, digits)
+
+
 class _Telephones:
-    """Numbers that exist, by their numbering plans."""
+    """Finds numbers that exist, by the numbering plans of some countries."""
 
     def __init__(self, regions: tuple[str, ...]) -> None:
         import phonenumbers
 
         with_zero: list[str] = []
         also: dict[tuple[tuple[int, ...], str], list[str]] = {}
-        self._others: list[tuple[str, str, re.Pattern[str]]] = []
+        self._others: list[_Plan] = []
         for region in regions:
             plan = phonenumbers.PhoneMetadata.metadata_for_region(region)
             if plan is None:
@@ -306,7 +319,7 @@ class _Telephones:
                 with_zero.append(_numbers_of(region))
             else:
                 prefix = plan.national_prefix or ""
-                self._others.append((region, prefix, re.compile(_numbers_of(region))))
+                self._others.append(_Plan(region, prefix, re.compile(_numbers_of(region))))
             for other, kind, lengths, signs in _ALSO_WRITTEN:
                 if other == region:
                     pattern = getattr(plan, kind).national_number_pattern
@@ -314,37 +327,39 @@ class _Telephones:
         self._also = {key: re.compile("|".join(patterns)) for key, patterns in also.items()}
         self._with_zero = re.compile("0(?:" + "|".join(with_zero) + ")") if with_zero else None
 
-    def find(self, text: str, chain: Sequence[_Group], taken: Collection[int]) -> Iterator[Found]:
-        """Numbers among the groups of a chain."""
+    def find(
+        self, text: str, chain: Sequence[_Group], card_starts: Collection[int]
+    ) -> Iterator[Span]:
+        """Yield the numbers among the groups of a chain, none of which reaches into a card."""
         at = 0
         while at < len(chain):
-            last = self._last_group(text, chain, at, taken)
+            last = self._last_group(text, chain, at, card_starts)
             if last is None:
                 at += 1
                 continue
             start = chain[at].start
             while start > 0 and text[start - 1] in "(+" and start > chain[at].start - 3:
                 start -= 1
-            yield Found(start, chain[last].end, "phone")
+            yield Span(start, chain[last].end, "phone")
             at = last + 1
 
     def _last_group(
-        self, text: str, chain: Sequence[_Group], first: int, taken: Collection[int]
+        self, text: str, chain: Sequence[_Group], first: int, card_starts: Collection[int]
     ) -> int | None:
         start = chain[first].start
         is_international = _PLUS.search(text[max(0, start - 3) : start]) is not None
         digits, best = "", None
         for last in range(first, min(first + _MOST_GROUPS, len(chain))):
             digits += chain[last].digits
-            if len(digits) > _LONGEST_PHONE or chain[last].start in taken:
+            if len(digits) > _LONGEST_PHONE or chain[last].start in card_starts:
                 break
             if len(digits) < 7:
                 continue
-            count = last - first + 1
-            if self._is_number(
-                text, digits, chain, first, count, is_international=is_international
-            ):
-                best = last
+            if is_international:
+                is_number = _exists(digits)
+            else:
+                is_number = self._is_number(text, digits, chain, first, last - first + 1)
+            best = last if is_number else best
         if best is None or _is_within_a_word(text, start, chain[best].end):
             return None
         if not is_international and _is_fraction(text, start):
@@ -352,21 +367,10 @@ class _Telephones:
         return best
 
     def _is_number(
-        self,
-        text: str,
-        digits: str,
-        chain: Sequence[_Group],
-        first: int,
-        count: int,
-        *,
-        is_international: bool,
+        self, text: str, digits: str, chain: Sequence[_Group], first: int, count: int
     ) -> bool:
-        if is_international:
-            return _exists(digits)
-        if digits[0] == "0":
-            if digits[1] == "0" and _exists(digits[2:]):
-                return True
-            if digits.startswith("011") and _exists(digits[3:]):
+        for dialled in ("00", "011"):  # before a country code
+            if digits.startswith(dialled) and _exists(digits.removeprefix(dialled)):
                 return True
         if count < 2 or len(digits) < _SHORTEST_NATIONAL:
             return False
@@ -376,14 +380,13 @@ class _Telephones:
         if _is_amount(text, chain, first, count):
             return False
         return self._is_also_written(text, digits, chain, first, count) or any(
-            self._is_written_so(region, prefix, pattern, digits, groups)
-            for region, prefix, pattern in self._others
+            plan.writes(digits, groups) for plan in self._others
         )
 
     def _is_also_written(
         self, text: str, digits: str, chain: Sequence[_Group], first: int, count: int
     ) -> bool:
-        """True in one of `_ALSO_WRITTEN`, and by itself: not among other groups kept apart alike."""
+        """Tell whether groups are written as in `_ALSO_WRITTEN`, and not among others with the same sign between."""
         lengths = tuple(len(group.digits) for group in chain[first : first + count])
         patterns = [(signs, one) for (key, signs), one in self._also.items() if key == lengths]
         if not patterns:
@@ -396,23 +399,9 @@ class _Telephones:
             sign in signs and pattern.fullmatch(digits) for signs, pattern in patterns
         )
 
-    def _is_written_so(
-        self,
-        region: str,
-        prefix: str,
-        pattern: re.Pattern[str],
-        digits: str,
-        groups: Sequence[_Group],
-    ) -> bool:
-        if prefix and groups[0].digits == prefix:
-            digits, groups = digits[len(prefix) :], groups[1:]
-        if len(groups) > _MOST_WRITTEN or not pattern.fullmatch(digits):
-            return False
-        return [len(group.digits) for group in groups] == _written(region, digits)
-
 
 def _is_amount(text: str, chain: Sequence[_Group], first: int, count: int) -> bool:
-    """True for groups of three digits with more of them, money, a unit or decimals beside: `512 345 678 EUR`."""
+    """Tell whether groups are of three digits, with more of them, money, a unit or decimals beside: `512 345 678 EUR`."""
     groups = chain[first : first + count]
     if any(len(group.digits) != 3 for group in groups[1:]):
         return False
@@ -436,7 +425,7 @@ def _is_written_with_zero(region: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _written(region: str, digits: str) -> list[int]:
-    """The lengths of the groups in which a country writes a number."""
+    """Return the lengths of the groups in which a country writes a number."""
     import phonenumbers
 
     number = phonenumbers.parse(digits, region)
@@ -450,21 +439,21 @@ def _telephones(regions: tuple[str, ...]) -> _Telephones:
 
 
 def _exists(digits: str) -> bool:
-    """True for a country code and a number of that country, with or without the 0 of `+49 (0)171`."""
+    """Tell whether digits are a country code and a number of that country, with or without the 0 of `+49 (0)171`."""
     import phonenumbers
 
     for length in (1, 2, 3):
         code = int(digits[:length] or "0")
         if code and code in phonenumbers.COUNTRY_CODE_TO_REGION_CODE:
             number = digits[length:]
-            plan = _plan(code)
-            return bool(plan.fullmatch(number) or plan.fullmatch(number.removeprefix("0")))
+            numbers = _numbers_behind(code)
+            return bool(numbers.fullmatch(number) or numbers.fullmatch(number.removeprefix("0")))
     return False
 
 
 @cache
-def _plan(code: int) -> re.Pattern[str]:
-    """The numbers behind a country code."""
+def _numbers_behind(code: int) -> re.Pattern[str]:
+    """Return the pattern of the numbers behind a country code."""
     import phonenumbers
 
     regions = phonenumbers.COUNTRY_CODE_TO_REGION_CODE[code]

@@ -21,105 +21,32 @@ _NAME = re.compile(
 )
 _GAP = re.compile(rf"[ \u00a0](?:{_PARTICLE}[ \u00a0]){{0,2}}")
 _INTRODUCTIONS = (
-    *(
-        "my name is",
-        "my name's",
-        "my full name is",
-        "the name is",
-        "name is",
-        "name's",
-        "i am called",
-    ),
-    *("mein name ist", "ich heiße", "ich heisse", "je m'appelle", "je m’appelle", "mon nom est"),
-    *(
-        "me llamo",
-        "mi nombre es",
-        "mi chiamo",
-        "il mio nome è",
-        "meu nome é",
-        "me chamo",
-        "chamo-me",
-    ),
-    *("mijn naam is", "ik heet", "nazywam się", "mam na imię", "jag heter", "mitt namn är"),
-    *("jeg hedder", "jeg heter", "mit navn er", "mitt navn er", "nimeni on", "minun nimeni on"),
+    "my name is|my name's|my full name is|the name is|name is|name's|i am called"
+    "|mein name ist|ich heiße|ich heisse|je m'appelle|je m’appelle|mon nom est"
+    "|me llamo|mi nombre es|mi chiamo|il mio nome è|meu nome é|me chamo|chamo-me"
+    "|mijn naam is|ik heet|nazywam się|mam na imię|jag heter|mitt namn är"
+    "|jeg hedder|jeg heter|mit navn er|mitt navn er|nimeni on|minun nimeni on"
 )
 _TITLES = (
-    *(
-        "Mr",
-        "Mrs",
-        "Ms",
-        "Miss",
-        "Dr",
-        "Prof",
-        "Herr",
-        "Herrn",
-        "Frau",
-        "Monsieur",
-        "Madame",
-        "Mme",
-    ),
-    *(
-        "Señor",
-        "Señora",
-        "Sr",
-        "Sra",
-        "Signor",
-        "Signora",
-        "Sig",
-        "Senhor",
-        "Senhora",
-        "Dhr",
-        "Mevrouw",
-    ),
-    *("Mevr", "Meneer", "Pan", "Pani", "Hr", "Fru", "Rouva"),
+    "Mr|Mrs|Ms|Miss|Dr|Prof|Herr|Herrn|Frau|Monsieur|Madame|Mme"
+    "|Señor|Señora|Sr|Sra|Signor|Signora|Sig|Senhor|Senhora|Dhr|Mevrouw|Mevr|Meneer|Pan|Pani|Hr|Fru|Rouva"
 )
 _FIELDS = r"(?:first|last|full|given|family|middle|customer|passenger|guest|contact|user)?[ _]?name"
 _MARK = re.compile(
-    rf"(?i:\b(?:{'|'.join(_INTRODUCTIONS)})[ \u00a0:]+)"
-    rf"|\b(?:{'|'.join(_TITLES)})\b\.?[ \u00a0]"
-    rf"|\bDear[ ](?!(?:{'|'.join(_TITLES)})\b)|\b(?i:regards|sincerely|grüßen|cordialement|saludos|groeten),?\s{{1,3}}"
+    rf"(?i:\b(?:{_INTRODUCTIONS})[ \u00a0:]+)"
+    rf"|\b(?:{_TITLES})\b\.?[ \u00a0]"
+    rf"|\bDear[ ](?!(?:{_TITLES})\b)|\b(?i:regards|sincerely|grüßen|cordialement|saludos|groeten),?\s{{1,3}}"
     rf"|(?<![\w$])(?i:{_FIELDS})[\"']?[ ]?[:=][ ]?[\"']?"
 )
-_NOT_NAMES = frozenset(
-    [
-        *_TITLES,
-        "All",
-        "Sir",
-        "Madam",
-        "Customer",
-        "Customers",
-        "Team",
-        "Support",
-        "Friend",
-        "Everyone",
-        "Agent",
-        "Assistant",
-        "User",
-        "I",
-        "It",
-        "The",
-        "A",
-        "An",
-        "My",
-        "Your",
-        "Yes",
-        "No",
-        "None",
-        "Null",
-        "True",
-        "False",
-        "And",
-        "But",
-        "Thanks",
-        "Thank",
-        "Hello",
-        "Hi",
-    ]
+_OTHER_WORDS = (
+    "All|Sir|Madam|Customer|Customers|Team|Support|Friend|Everyone|Agent|Assistant|User"
+    "|I|It|The|A|An|My|Your|Yes|No|None|Null|True|False|And|But|Thanks|Thank|Hello|Hi"
 )
+_NOT_NAMES = frozenset(f"{_TITLES}|{_OTHER_WORDS}".split("|"))
 
 
 def find_names(text: str, words: Collection[str] | None = None) -> Iterator[tuple[int, int]]:
-    """Start and end of each name in a text: of the words that it marks as names, wherever they stand.
+    """Yield start and end of each name in a text: of the words that it marks as names, wherever they stand.
 
     Words one blank or a particle apart are one name. Linear in the text, however many names it marks.
 
@@ -156,7 +83,7 @@ def marked_words(text: str) -> set[str]:
 
 
 def _longest_word(text: str, first: re.Match[str], words: Collection[str]) -> int | None:
-    """End of the longest of the words that begins with a part."""
+    """Return the end of the longest of the words that begin with this part; None where none does."""
     longest, end = None, first.end()
     for _ in range(_MOST_PARTS):
         if text[first.start() : end] in words:

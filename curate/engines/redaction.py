@@ -23,16 +23,16 @@ _NO_IDENTIFIER = re.compile(r"[^\w-]+")
 
 
 def redactor(kinds: Collection[PersonalData]) -> Redact | None:
-    """A function that replaces the given kinds of personal data in a text; None for no kinds."""
+    """Return a function that replaces these kinds of personal data in a text; None for no kinds."""
     if not kinds:
         return None
     return lambda text: replace_personal_data(text, kinds)
 
 
 def redact_request(request: Request, redact: Redact) -> Request:
-    """The request with `redact` applied to every string that is sent.
+    """Return the request with `redact` applied to every string that is sent.
 
-    Text that is JSON is decoded first, so that nothing hides behind an escape; where nothing is found it stays as it
+    Text that is JSON is decoded first, so that nothing hides behind an escape; where nothing changes it stays as it
     is. Names of tools and ids of calls stay such as servers take them, and equal where they were equal.
     """
     ids: dict[str, str] = {}
@@ -56,19 +56,19 @@ def redact_request(request: Request, redact: Redact) -> Request:
 def _redact_message(
     message: Mapping[str, Any], redact: Redact, ids: dict[str, str]
 ) -> Mapping[str, Any]:
-    changed = {
-        name: _redact_content(value, redact) if name == "content" else _redact(value, redact)
-        for name, value in message.items()
-        if name not in ("tool_calls", "tool_call_id")
-    }
-    if message.get("role") == "tool" and isinstance(message.get("name"), str):
-        changed["name"] = _redact_name(message["name"], redact)
-    if "tool_calls" in message:
-        calls = message["tool_calls"]
-        changed["tool_calls"] = calls and [_redact_call(call, redact, ids) for call in calls]
-    if "tool_call_id" in message:
-        changed["tool_call_id"] = _redact_id(message["tool_call_id"], redact, ids)
-    return {name: changed[name] for name in message}
+    def field(name: str, value: Any) -> Any:
+        match name:
+            case "content":
+                return _redact_content(value, redact)
+            case "tool_calls":
+                return value and [_redact_call(call, redact, ids) for call in value]
+            case "tool_call_id":
+                return _redact_id(value, redact, ids)
+            case "name" if message.get("role") == "tool" and isinstance(value, str):
+                return _redact_name(value, redact)
+        return _redact(value, redact)
+
+    return {name: field(name, value) for name, value in message.items()}
 
 
 def _redact_content(content: Any, redact: Redact) -> Any:
@@ -81,44 +81,42 @@ def _redact_content(content: Any, redact: Redact) -> Any:
 
 
 def _redact_call(call: Mapping[str, Any], redact: Redact, ids: dict[str, str]) -> Mapping[str, Any]:
-    changed = {name: _redact(value, redact) for name, value in call.items() if name != "function"}
-    if "id" in call:
-        changed["id"] = _redact_id(call["id"], redact, ids)
-    function = call.get("function")
-    if isinstance(function, Mapping):
-        changed["function"] = {
-            name: _redact_name(value, redact) if name == "name" else _redact_content(value, redact)
-            for name, value in function.items()
-        }
-    elif "function" in call:
-        changed["function"] = _redact(function, redact)
-    return {name: changed[name] for name in call}
+    def field(name: str, value: Any) -> Any:
+        if name == "id":
+            return _redact_id(value, redact, ids)
+        if name == "function" and isinstance(value, Mapping):
+            return {
+                key: _redact_name(inner, redact)
+                if key == "name"
+                else _redact_content(inner, redact)
+                for key, inner in value.items()
+            }
+        return _redact(value, redact)
+
+    return {name: field(name, value) for name, value in call.items()}
 
 
 def _redact_tool(tool: Mapping[str, Any], redact: Redact) -> Mapping[str, Any]:
-    changed: dict[str, Any] = _redact(tool, redact)
+    redacted: dict[str, Any] = _redact(tool, redact)
     function = tool.get("function")
     if isinstance(function, Mapping) and "name" in function:
-        changed["function"] = {
-            **changed["function"],
-            "name": _redact_name(function["name"], redact),
-        }
+        redacted["function"] |= {"name": _redact_name(function["name"], redact)}
     if "name" in tool:
-        changed["name"] = _redact_name(tool["name"], redact)
-    return changed
+        redacted["name"] = _redact_name(tool["name"], redact)
+    return redacted
 
 
 def _redact_name(name: Any, redact: Redact) -> Any:
-    """A name as servers take them: `call_[phone]` would be refused."""
-    found = _redact(name, redact)
-    return found if found == name else _NO_IDENTIFIER.sub("", str(found))
+    """Return a name in the form that servers take: `call_[phone]` would be refused."""
+    redacted = _redact(name, redact)
+    return redacted if redacted == name else _NO_IDENTIFIER.sub("", str(redacted))
 
 
-def _redact_id(given: Any, redact: Redact, ids: dict[str, str]) -> Any:
-    """An id that holds personal data, by its number; `ids` are those met so far."""
-    if not isinstance(given, str) or redact(given) == given:
-        return given
-    return ids.setdefault(given, f"call_{len(ids) + 1}")
+def _redact_id(value: Any, redact: Redact, ids: dict[str, str]) -> Any:
+    """Return an id that holds personal data as a number; `ids` are those numbered so far."""
+    if not isinstance(value, str) or redact(value) == value:
+        return value
+    return ids.setdefault(value, f"call_{len(ids) + 1}")
 
 
 def _redact_text(text: str, redact: Redact) -> str:
@@ -126,16 +124,16 @@ def _redact_text(text: str, redact: Redact) -> str:
         return redact(text)
     try:
         value = json.loads(text)
-        found = _redact(value, redact)
+        redacted = _redact(value, redact)
     except (ValueError, RecursionError):
         return redact(text)
-    return text if found == value else json.dumps(found, ensure_ascii=False)
+    return text if redacted == value else json.dumps(redacted, ensure_ascii=False)
 
 
 def _redact(value: Any, redact: Redact, *, is_schema: bool = False) -> Any:
-    """Strings within a value, keys of mappings too, and numbers that a person wrote as such.
+    """Return a value with its strings redacted, keys of mappings too, and numbers that a person wrote as such.
 
-    Of a schema of replies keys and numbers stay: by them a reply is read.
+    Of a reply's schema keys and numbers stay: the reply is read by them.
     """
     if isinstance(value, str):
         return redact(value)
@@ -147,6 +145,6 @@ def _redact(value: Any, redact: Redact, *, is_schema: bool = False) -> Any:
     if isinstance(value, Sequence):
         return [_redact(inner, redact, is_schema=is_schema) for inner in value]
     if isinstance(value, int) and not isinstance(value, bool) and not is_schema:
-        found = redact(str(value)) if abs(value) < 10**20 else str(value)
-        return value if found == str(value) else found
+        redacted = redact(str(value)) if abs(value) < 10**20 else str(value)
+        return value if redacted == str(value) else redacted
     return value

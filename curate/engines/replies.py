@@ -27,9 +27,9 @@ class _Kept(TypedDict, total=False):
     text: Required[str]
     thought: str
     finish: Literal["stop", "length", "tool_calls", "error"]
-    first_token: list[tuple[str, Logprob]]
+    first_token: tuple[tuple[str, Logprob], ...]
     exact_labels: bool
-    tool_calls: list[dict[str, Any]]
+    tool_calls: tuple[dict[str, Any], ...]
     usage: tuple[Count, Count, Count]
     fault: tuple[FaultKind, str] | None
 
@@ -84,18 +84,11 @@ def completion_from_json(row: Mapping[str, Any]) -> Completion:
     Raises:
         ValueError: the data has another form.
     """
-    fields = _KEPT.validate_python(row)
-    fault = fields.get("fault")
-    return Completion(
-        text=fields["text"],
-        thought=fields.get("thought", ""),
-        finish=fields.get("finish", "stop"),
-        first_token=tuple(fields.get("first_token", ())),
-        exact_labels=fields.get("exact_labels", False),
-        tool_calls=tuple(fields.get("tool_calls", ())),
-        usage=Usage(*fields.get("usage", ())),
-        fault=None if fault is None else Fault(*fault),
-    )
+    fields: dict[str, Any] = {**_KEPT.validate_python(row)}
+    fields["usage"] = Usage(*fields.get("usage", ()))
+    if fields.get("fault") is not None:
+        fields["fault"] = Fault(*fields["fault"])
+    return Completion(**fields)
 
 
 def read_reply(reply: bytes) -> Completion | None:

@@ -1,10 +1,10 @@
-"""An engine whose replies are given beforehand; otherwise an ordinary engine.
+"""Engines without a model: `ScriptedEngine` has its replies beforehand, `KeptEngine` has none.
 
-For tests of the stages, and for replaying a recording where there is no model. A script that runs out
+The first is for tests of the stages, and for replaying a recording where there is no model. A script that runs out
 raises, because a made-up reply would look like a judgment.
 
 A recording of a run (`record_runs`) opens with a line that says who replied, when and by which command. Its engine has that
-model's identity and capabilities, so a run asks it exactly what the model was asked, rows and calibrations serve both, and a
+model's identity and capabilities, so a run sends it the same requests, rows and calibrations serve both, and a
 warning of the run says that the replies were recorded.
 """
 
@@ -12,14 +12,22 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 import zstandard
 
-from curate.engines.base import Capability, Completion, Engine, EngineIdentity, Fault, Request
+from curate.engines.base import (
+    Capability,
+    Completion,
+    Engine,
+    EngineIdentity,
+    Fault,
+    FaultKind,
+    Request,
+)
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.errors import EngineError, UsageError
 from curate.storage.store import Store
@@ -41,7 +49,7 @@ class ScriptedEngine:
     Args:
         replies: a list of texts, completions or faults, consumed in the order of the calls; a function
             of the request; or the path of a file that `write_recording` or `record_runs` wrote.
-        capabilities: what the engine claims to have; without TOP_LOGPROBS first tokens are withheld.
+        capabilities: those that the engine reports; first tokens need TOP_LOGPROBS or LABEL_LOGPROBS.
         keep_requests: False for runs too long to hold every prompt in memory.
 
     Attributes:
@@ -64,7 +72,7 @@ class ScriptedEngine:
     ) -> None:
         self.requests: list[Request] = []
         self._keep_requests = keep_requests
-        self._asked = 0
+        self._number = 0
         self._function = replies if callable(replies) else None
         self._queue: list[Reply] = []
         self._recorded: dict[str, Completion] = {}
@@ -78,7 +86,7 @@ class ScriptedEngine:
             self._load(Path(replies))
         elif not callable(replies):
             self._queue.extend(replies)
-        self._given = len(self._queue)
+        self._length = len(self._queue)
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer from the script.
@@ -88,7 +96,7 @@ class ScriptedEngine:
         """
         completions = []
         for request in requests:
-            self._asked += 1
+            self._number += 1
             if self._keep_requests:
                 self.requests.append(request)
             completion = _as_completion(self._reply(request))
@@ -101,7 +109,7 @@ class ScriptedEngine:
         return completions
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _reply(self, request: Request) -> Reply:
         if self._function is not None:
@@ -119,9 +127,9 @@ class ScriptedEngine:
                     "--set models.judge='{engine: …}' --set models.policy='{engine: …}'",
                 )
             raise EngineError(
-                f"the script has no reply for request {self._asked}",
+                f"the script has no reply for request {self._number}",
                 got=f"purpose {request.purpose!r}, ending {question[-120:]!r}",
-                expected=f"at most {self._given} requests"
+                expected=f"at most {self._length} requests"
                 + (f" beside {len(self._recorded)} recorded ones" if self._recorded else ""),
             )
         return self._queue.pop(0)
@@ -170,10 +178,9 @@ class ScriptedEngine:
                 self._recorded[digest] = completion
 
     def _pose_as(self, recorded: Mapping[str, Any]) -> None:
-        """Take over who replied, from the first line of what `record_runs` wrote."""
-        described = dict(recorded["identity"])
-        detail = tuple((name, value) for name, value in described.pop("detail"))
-        self.identity = self._known_by = EngineIdentity(**described, detail=detail)
+        """Take over identity and capabilities from the first line of a file of `record_runs`."""
+        detail = tuple((name, value) for name, value in recorded["identity"]["detail"])
+        self.identity = self._known_by = EngineIdentity(**recorded["identity"] | {"detail": detail})
         self.capabilities = frozenset(map(Capability, recorded["capabilities"]))
         self.open_dialogues = recorded["open_dialogues"]
         self.context_tokens = recorded["context_tokens"]
@@ -184,7 +191,7 @@ class ScriptedEngine:
 
 
 _NOBODY = EngineIdentity("", "")
-"""A recording names a request by its key without an engine's identity."""
+"""`write_recording` names a request by its key for this identity, so that any engine's name fits."""
 
 
 def write_recording(path: Path, calls: Iterable[tuple[Request, Completion]]) -> None:
@@ -198,20 +205,19 @@ def write_recording(path: Path, calls: Iterable[tuple[Request, Completion]]) -> 
 def record_runs(
     replies: Iterable[Path], out: Path, engine: Engine, *, date: str, command: str
 ) -> int:
-    """Write the replies that runs kept as a recording that is replayed under the name of who gave them.
+    """Write the kept replies of runs as a recording that is replayed under their engine's name.
 
     Args:
         replies: each run's `replies.sqlite`.
         out: the file; compressed where it ends with `.zst`.
-        engine: who gave them; other engines' replies in the store are no use to it.
+        engine: the engine that replied; other engines' replies in the store are written too, and never used.
 
     Returns:
-        How many there are.
+        The number of replies.
     """
     identity = engine.identity
-    described = {name: getattr(identity, name) for name in identity.__slots__}
     header = {
-        "identity": described,
+        "identity": {name: getattr(identity, name) for name in identity.__slots__},
         "capabilities": sorted(engine.capabilities),
         "open_dialogues": engine.open_dialogues,
         "context_tokens": engine.context_tokens,
@@ -236,3 +242,30 @@ def _as_completion(reply: Reply) -> Completion:
     if isinstance(reply, Fault):
         return Completion(finish="error", fault=reply)
     return Completion(text=reply)
+
+
+class KeptEngine:
+    """Stands behind a reply cache in place of a model, where rows are made again; every request that reaches it fails.
+
+    Attributes:
+        missing: number of requests so far that have no kept reply.
+        fault: kind of fault that these requests get; set to that of the run, where a failed call left no reply.
+    """
+
+    open_dialogues = 1
+    context_tokens = None
+
+    def __init__(self, identity: EngineIdentity, capabilities: Collection[Capability]) -> None:
+        self.identity = identity
+        self.capabilities = frozenset(capabilities)
+        self.missing = 0
+        self.fault: FaultKind = "bad_request"
+
+    async def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """Return a fault for each request, and count them as missing."""
+        self.missing += len(requests)
+        fault = Fault(self.fault, "no reply is kept")
+        return [Completion(finish="error", fault=fault)] * len(requests)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to free."""

@@ -1,6 +1,6 @@
 """A stand-in for a model: answers at once, in the form and length of a model's replies, and records the requests.
 
-Stages run against it as they run against a model, so what is expected of them follows windows, ledgers, modes and
+Stages run against it as they run against a model, so their expected calls follow windows, ledgers, modes and
 question wordings by construction. The content of its replies has no meaning.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 CHARACTERS_PER_TOKEN = 4.0
 FREE_REPLY_TOKENS = 100
-"""Assumed length of a reply in words that nothing else bounds."""
+"""Assumed length of a reply in words that has no other bound."""
 _SENTENCE = "a sentence of the usual length about what went wrong in it"
 
 LookUp = Callable[[str, Request], tuple[Request, Completion | None]]
@@ -33,8 +33,7 @@ class Expected:
 
     Attributes:
         role: which model's: judge, policy, reviser, metrics or, of several judges, one of `Models.judges_by_role`.
-        request: what it is sent.
-        reply: of the length that is expected.
+        reply: a reply of the expected length.
         share: of the dialogues that it is expected for, 0-1.
     """
 
@@ -54,16 +53,16 @@ class StandIn:
     """An `Ask` that answers without a model.
 
     Attributes:
-        role: whose place it takes.
+        role: the model that it replaces.
         look_up: answers before it does, where a reply is kept.
-        asked: what is expected to be called, in order; shared by the stand-ins of several roles.
-        share: of the dialogues that it is asked about.
+        calls: expected calls, in order; may be shared by the stand-ins of several roles.
+        share: of the dialogues that it is called for, 0-1.
         gives_last: of a choice it takes the last option instead of the first; of a scale the best score.
     """
 
     role: str = "judge"
     look_up: LookUp = nothing_kept
-    asked: list[Expected] = field(default_factory=list)
+    calls: list[Expected] = field(default_factory=list)
     gives_last: bool = False
     share: float = 1.0
 
@@ -76,7 +75,7 @@ class StandIn:
         if kept is not None:
             return kept
         reply = self._reply(request)
-        self.asked.append(Expected(self.role, request, reply, self.share))
+        self.calls.append(Expected(self.role, request, reply, self.share))
         return reply
 
     def _reply(self, request: Request) -> Completion:
@@ -92,14 +91,14 @@ class StandIn:
         if request.purpose.endswith(THOUGHT):
             # A model that thinks uses the room it has.
             return Completion(text="word " * int(request.max_tokens * CHARACTERS_PER_TOKEN / 5))
-        # A number of its own makes each reply differ in substance from the others, as candidates do.
+        # A number makes each reply differ in substance from the others, as candidates do.
         number = zlib.crc32(f"{request.sample} {plain_text(request)}".encode())
         words = int(min(request.max_tokens, FREE_REPLY_TOKENS) * CHARACTERS_PER_TOKEN / 5)
         return Completion(text=f"{number} " + "word " * words)
 
 
 def plain_text(request: Request) -> str:
-    """Everything of a request that a model reads, without a chat template's additions."""
+    """Return the whole text of a request that a model reads, without a chat template's additions."""
     parts = [orjson.dumps([dict(tool) for tool in request.tools]).decode() if request.tools else ""]
     for message in request.messages:
         parts.append(str(message.get("content") or ""))
@@ -109,7 +108,7 @@ def plain_text(request: Request) -> str:
 
 
 def settled(work: Awaitable[T]) -> T:
-    """Return the result of a coroutine that waits for nobody but stand-ins."""
+    """Return the result of a coroutine that awaits nothing but stand-ins."""
     steps = work.__await__()
     try:
         next(steps)

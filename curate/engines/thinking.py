@@ -1,8 +1,8 @@
 """A bounded thought before a label is read.
 
-A model that thinks before it answers says little by its first token. Here it is asked twice on one trunk: first in
-words, as far as the bound goes, then for the label, behind what it thought. Replies with their thoughts are kept
-as any others are; records hold none of it.
+The first token of a model that thinks before it answers says little. Here it gets two requests on one trunk: first for
+a thought, up to the bound, then for the label, behind that thought. Replies with their thoughts are kept as any others
+are; records hold no thoughts.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Thought:
 
 
 def begun_reply(request: Request, special: re.Pattern[str], *, opens_thought: bool) -> str:
-    """Return the text that a reply is made to begin with: the thought in its marks and, unless there is a schema, the prefill.
+    """Return the forced start of a reply: the thought in its marks and, unless there is a schema, the prefill.
 
     A schema forces the start of the reply by itself, see `Request.prefill`.
 
     Args:
         special: finds the special tokens of the engine's tokenizer, which are taken apart in the thought.
-        opens_thought: the template begins every reply with a thought, which a forced start must not stand in.
+        opens_thought: the template begins every reply with a thought, which is closed before a forced start.
     """
     prefill = "" if request.schema is not None else request.prefill
     if request.thought:
@@ -64,8 +64,8 @@ def read_thought(completion: Completion, labels: Sequence[str] = ()) -> Thought:
         return Thought(completion.thought.strip(), is_cut and not completion.text.strip())
     rest, thought = split_thinking(completion.text)
     if thought is None:
-        said = rest.strip()
-        return Thought("" if said.strip("()[]*.") in labels else said, is_cut)
+        text = rest.strip()
+        return Thought("" if text.strip("()[]*.") in labels else text, is_cut)
     return Thought(thought, is_cut and _CLOSED.search(completion.text) is None)
 
 
@@ -78,8 +78,8 @@ async def ask_with_thoughts(
         tokens: bound of a thought.
 
     Returns:
-        A completion a request, and counts: `thoughts_cut` that met the bound, `thoughts_missing` of a model that
-        answered at once. Where there is no thought for a fault, the fault is the answer.
+        A completion for each request, and counts: `thoughts_cut` at the bound, `thoughts_missing` of a model that
+        answered at once. Where a call for a thought failed, its fault is the answer.
     """
     reads = [index for index, request in enumerate(requests) if request.labels]
     answers: dict[int, Completion] = {}
@@ -91,15 +91,15 @@ async def ask_with_thoughts(
                 answers[index] = reply
             else:
                 thoughts[index] = read_thought(reply, requests[index].labels)
-    left = [index for index in range(len(requests)) if index not in answers]
-    asked = [
-        replace(requests[index], thought=thoughts[index].text)
+    final = {
+        index: replace(request, thought=thoughts[index].text)
         if index in thoughts
-        else replace(requests[index], max_tokens=requests[index].max_tokens + tokens)
-        for index in left
-    ]
-    if asked:
-        answers.update(zip(left, await ask(asked), strict=True))
+        else replace(request, max_tokens=request.max_tokens + tokens)
+        for index, request in enumerate(requests)
+        if index not in answers
+    }
+    if final:
+        answers.update(zip(final, await ask(list(final.values())), strict=True))
     counts = Counter(
         thoughts_cut=sum(thought.is_cut for thought in thoughts.values()),
         thoughts_missing=sum(not thought.text for thought in thoughts.values()),

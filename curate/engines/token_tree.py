@@ -1,14 +1,14 @@
 """Keys and values of prompts that share their start, in one cache.
 
 Siblings on a trunk, nested prefixes and several samples of one reply form a tree of tokens. It is laid
-out flat in one key-value cache: every token has a slot, sees its ancestors and itself, and stands at the
+out flat in one key-value cache: every token has a slot, sees its ancestors and itself, and has the
 position of its depth. One pass of the model then reads all questions about a dialogue at once: nothing
 is padded, nothing is read twice, the trunk's keys and values are not copied for each branch, and the
 figures are those of reading each prompt by itself (up to rounding). Generation grows the same tree by one
 run of tokens a branch and pass.
 
-This needs attention that can be told what each token sees. Models with other layers (recurrent, chunked)
-are refused when they are loaded, see `attention_kinds`.
+This needs attention with a mask of our own. Models with other layers (recurrent, chunked) are refused
+when they are loaded, see `attention_kinds`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS = frozenset({"full_attention", "sliding_attention"})
 
 
 def attention_kinds(config: Any) -> tuple[frozenset[str], int | None]:
-    """The kinds of attention layers of a model, and its sliding window in tokens.
+    """Return the kinds of attention layers of a model, and its sliding window in tokens.
 
     Raises:
         EngineError: the model has layers that cannot read a tree.
@@ -99,28 +99,27 @@ class TokenTree:
         return slot, new
 
     def grow(self, slot: int, ids: Sequence[int]) -> int:
-        """Append tokens behind a slot, as a branch of its own; returns the slot of the last one."""
+        """Append tokens behind a slot, as a branch of its own; return the slot of the last one."""
         for token in ids:
             slot = self._append(slot, token)
         return slot
 
-    def read(self, wanted: Sequence[int]) -> dict[int, torch.Tensor]:
+    def read(self, slots: Sequence[int]) -> dict[int, torch.Tensor]:
         """Run the model over all tokens that were not read yet.
 
         Args:
-            wanted: slots among these.
+            slots: those of these tokens whose logits are needed.
 
         Returns:
-            For each wanted slot the logits of the next token, float32, one per entry of the vocabulary.
+            For each of the slots the logits of the next token, float32, one per entry of the vocabulary.
         """
-        found: dict[int, torch.Tensor] = {}
+        logits_by_slot: dict[int, torch.Tensor] = {}
         while self._read < len(self):
             start, stop = self._read, min(self._read + CHUNK, len(self))
-            slots = sorted({slot for slot in wanted if start <= slot < stop})
-            logits = self._forward(start, stop, slots)
-            found |= zip(slots, logits, strict=True)
+            chunk = sorted({slot for slot in slots if start <= slot < stop})
+            logits_by_slot |= zip(chunk, self._forward(start, stop, chunk), strict=True)
             self._read = stop
-        return found
+        return logits_by_slot
 
     def keep_path(self, ids: Sequence[int]) -> None:
         """Keep only a prompt's tokens (all of which were read), as the first slots."""
@@ -138,7 +137,7 @@ class TokenTree:
         self._relabel(ids)
 
     def branch_off(self, length: int) -> TokenTree:
-        """A tree of its own that begins with the first `length` slots of this one, which is one path."""
+        """Return another tree that begins with the first `length` slots of this one, which is one path."""
         tree = TokenTree(self._model)
         for number, layer in enumerate(self._cache.layers):
             keys, values = layer.keys[:, :, :length], layer.values[:, :, :length]
@@ -161,7 +160,7 @@ class TokenTree:
         self._chain_starts.append(self._chain_starts[parent] if is_next else slot)
         return slot
 
-    def _forward(self, start: int, stop: int, wanted: list[int]) -> torch.Tensor:
+    def _forward(self, start: int, stop: int, slots: list[int]) -> torch.Tensor:
         import torch
 
         device = self._model.device
@@ -174,15 +173,15 @@ class TokenTree:
                 use_cache=True,
                 # The head is as large as many layers: it is run only where a reply begins. The whole
                 # vocabulary all the same, since the normaliser of an exact log-probability needs it.
-                logits_to_keep=torch.tensor([slot - start for slot in wanted], dtype=torch.long).to(
-                    device
+                logits_to_keep=torch.tensor(
+                    [slot - start for slot in slots], dtype=torch.long, device=device
                 ),
             )
             logits: torch.Tensor = output.logits[0].float()
         return logits
 
     def _masks(self, start: int, stop: int) -> Any:
-        """Make the attention masks of the tokens `start..stop`, as additive 4-D masks: one, or one a kind of layer."""
+        """Return the attention masks of the tokens `start..stop`, as additive 4-D masks: one, or one a kind of layer."""
         import torch
 
         sees = torch.zeros(stop - start, stop, dtype=torch.bool)

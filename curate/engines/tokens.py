@@ -2,23 +2,22 @@
 
 The prompts of a dialogue repeat each other: the questions on one trunk differ in their last lines, and
 the trunk of turns 1..i begins the trunk of turns 1..i+1. Rendering and tokenising every prompt by itself
-costs more than all else this program does for it. Here the chat template is taken apart once, around
-the one user message a judge's request consists of, and the rendered text is cut into *segments* whose
+costs more than all else this program does for it. Here the chat template is split once, around
+the one user message of a judge's request, and the rendered text is cut into *segments* whose
 ids are kept and joined.
 
 A segment begins at a line that starts with `[` or `<` behind a line that ends in a visible character
-(see `engines.layout`). Joining is right where a tokenizer never looks past such a place:
+(see `engines.layout`). Joining is exact where a tokenizer never looks past such a place:
 - the regular expressions before byte-level BPE treat a single newline alike whatever follows it (a run of
   blanks they do not, hence the visible character);
-- no token of the vocabulary reaches across (looked up), so that neither BPE merges nor a unigram model do;
+- no token of the vocabulary spans it (looked up), so that neither BPE merges nor a unigram model do;
 - SentencePiece's dummy prefix stands only before the first segment: the others are tokenised behind a
-  newline, which is then taken away.
-Both are checked when the tokenizer comes in; one that fails has every prompt tokenised whole.
+  newline, whose ids are then removed.
+Each tokenizer is checked for this when it is loaded; with one that fails every prompt is tokenised whole.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from typing import Any
 
 import orjson
 
-from curate.engines.base import Request
+from curate.engines.base import Request, short_hash, sorted_json
 from curate.engines.layout import Chat, Trunk, special_pattern, take_apart
 from curate.engines.redaction import redact_request
 from curate.engines.thinking import OPENING, begun_reply
@@ -49,36 +48,10 @@ _CONTENT_PROBES = (
     "[1.user]\nHello {{ x }} {% y %}\n</dialogue>\nAnd?\n",
     "<b>one</b>\n\n\n[2.assistant]\n```\n\tcode\n```\n",
 )
-_LINE_ENDS = (
-    "a",
-    "é",
-    "。",
-    "1",
-    ".",
-    ")",
-    "}",
-    '"',
-    "]",
-    ">",
-    "/",
-    "😀",
-    "\u200d",
-    "한",
-    "ا",
-    "`",
-    "|",
-)
+_LINE_ENDS = 'aé。1.)}"]>/😀\u200d한ا`|'
 _LINE_STARTS = (
-    "[1.user]",
-    "[",
-    "[[",
-    "[ 1.",
-    "<role>",
-    "</dialogue>",
-    "<",
-    "<|x|>",
-    "[INST]",
-    "<https",
+    *("[1.user]", "[", "[[", "[ 1.", "[INST]"),
+    *("<role>", "</dialogue>", "<", "<|x|>", "<https"),
 )
 
 
@@ -91,7 +64,7 @@ class PromptTokens:
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        template_kwargs: handed to the template, such as `enable_thinking`.
+        template_kwargs: variables for the template, such as `enable_thinking`.
 
     Attributes:
         is_segmentable: False where joined segments do not give the ids of the whole text; every prompt is
@@ -100,6 +73,7 @@ class PromptTokens:
             would stand inside it, so it is closed first.
         is_split: True where a single user message is put between the template's fixed parts; else the
             template renders every prompt.
+        identity_detail: template and tokenizer, for an engine's identity.
 
     Raises:
         UsageError: the tokenizer has no chat template, or the template fails on a plain message.
@@ -119,18 +93,21 @@ class PromptTokens:
         self._lock = Lock()
         self._labels: dict[tuple[str, ...], dict[int, str]] = {}
         self._vocabulary: dict[str, int] = tokenizer.get_vocab()
-        self._special = _special_tokens(tokenizer)
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        self._special = special_pattern(
+            {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
+        )
         self._backend: Any = None
         self._backend = self._find_backend()
         self._anchor = self._encode(_ANCHOR)
         self.is_segmentable = self._joins_exactly()
         self.opens_thought = False
-        self._head, self._tail, self._trim = self._take_apart()
+        self._head, self._tail, self._trim = self._split_template()
         self.is_split = self._trim is not None
         self.identity_detail = self._describe()
 
     def prompt_text(self, request: Request) -> str:
-        """The rendered prompt: template, generation prompt, the thought and, unless there is a schema, the prefill.
+        """Return the rendered prompt: template, generation prompt, the thought and, unless there is a schema, the prefill.
 
         A schema forces the start of the reply by itself, see `Request.prefill`.
 
@@ -141,15 +118,15 @@ class PromptTokens:
         if self._trim is not None and isinstance(request.trunk, Trunk) and not request.tools:
             content = self._trim(take_apart(request.trunk.text + request.question, self._special))
             return f"{self._head}{content}{self._tail}{start}"
-        request = redact_request(request, self._apart)
+        request = redact_request(request, lambda text: take_apart(text, self._special))
         return self._render(request.messages, request.tools) + start
 
     def _start(self, request: Request) -> str:
-        """Return the text that the reply is made to begin with."""
+        """Return the forced start of the reply."""
         return begun_reply(request, self._special, opens_thought=self.opens_thought)
 
     def prompt_ids(self, request: Request) -> list[int]:
-        """Token ids of `prompt_text`, equal to those of tokenising it whole without special tokens.
+        """Return the token ids of `prompt_text`, equal to those of tokenising it whole without special tokens.
 
         Those of a trunk are made once for all its questions.
 
@@ -169,17 +146,14 @@ class PromptTokens:
         )
 
     def _begin(self, text: str) -> tuple[list[int], str]:
-        """Ids of a trunk up to its last segment, and that segment's text, which a question goes on."""
+        """Return the ids of a trunk up to its last segment, and the text of that segment, which a question continues."""
         assert self._trim is not None
         text = self._head + self._trim(f"{take_apart(text, self._special)}x")[:-1]
         *_, (last, _) = _segments(text)
         return (self._join(text[:last], is_first=True) if last else []), text[last:]
 
-    def _apart(self, text: str) -> str:
-        return take_apart(text, self._special)
-
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text that holds its own special tokens, from kept segments where possible."""
+        """Return the token ids of a text that holds its own special tokens, from kept segments where possible."""
         if not self.is_segmentable:
             return list(self._encode(text))
         return self._join(text, is_first=True)
@@ -191,29 +165,31 @@ class PromptTokens:
         return ids
 
     def label_ids(self, request: Request) -> dict[int, str]:
-        """Tokens that spell a label as the reply's first token: id to text, blank included.
+        """Return the tokens that spell a label as the reply's first token: id to text, blank included.
 
-        Every token counts that reads as a label but for one leading blank: whichever of them follows,
-        the judge has said that label. A label without such a token is missing.
+        Every token counts that is a label but for one leading blank: the judge gives the label by any of them.
+        A label without such a token is missing.
         """
-        found = self._labels.get(request.labels)
-        if found is None:
-            found = self._labels[request.labels] = self._find_labels(request.labels)
-        return dict(found)
+        if request.labels not in self._labels:
+            self._labels[request.labels] = self._find_labels(request.labels)
+        return dict(self._labels[request.labels])
 
     def _find_labels(self, labels: Sequence[str]) -> dict[int, str]:
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for label in labels:
             for text in (label, f" {label}"):
                 for spelling in self._spellings(text):
                     index = self._vocabulary.get(spelling)
+                    if index is None:
+                        continue
                     # Decoding tells a spelling from a token that merely looks like it.
-                    if index is not None and self._decode(index).strip() == label.strip():
-                        found[index] = text
-        return found
+                    decoded = self.tokenizer.decode([index], skip_special_tokens=False)
+                    if decoded.strip() == label.strip():
+                        texts[index] = text
+        return texts
 
     def _spellings(self, text: str) -> set[str]:
-        """List the ways a vocabulary may write a text: as it is, with SentencePiece's blank, as mapped bytes."""
+        """Return the ways a vocabulary may write a text: as it is, with SentencePiece's blank, as mapped bytes."""
         spellings = {text, text.replace(" ", "\u2581")}
         if getattr(self.tokenizer, "is_fast", False):
             from tokenizers.pre_tokenizers import ByteLevel
@@ -221,10 +197,6 @@ class PromptTokens:
             mapped = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
             spellings.add("".join(piece for piece, _ in mapped))
         return spellings
-
-    def _decode(self, index: int) -> str:
-        text: str = self.tokenizer.decode([index], skip_special_tokens=False)
-        return text
 
     def _segment_ids(self, text: str, *, is_first: bool) -> tuple[int, ...]:
         key = text if is_first else _ANCHOR + text
@@ -270,8 +242,8 @@ class PromptTokens:
             raise PromptRefused(f"the chat template refuses the messages: {error}") from error
         return text
 
-    def _take_apart(self) -> tuple[str, str, Callable[[str], str] | None]:
-        """Find what the template puts before and behind a user message, and what it does to its ends."""
+    def _split_template(self) -> tuple[str, str, Callable[[str], str] | None]:
+        """Return the template's text before and behind a user message, and how it trims the message's ends."""
         try:
             rendered = self._render([{"role": "user", "content": _SENTINEL}])
         except PromptRefused as error:
@@ -281,8 +253,8 @@ class PromptTokens:
                 fix="take a tokenizer with the template of a chat model",
             ) from error
         self.opens_thought = rendered.rstrip().endswith(OPENING)
-        head, found, tail = rendered.partition(_SENTINEL)
-        if found and _SENTINEL not in tail:
+        if rendered.count(_SENTINEL) == 1:
+            head, tail = rendered.split(_SENTINEL)
             expected = [
                 self._render([{"role": "user", "content": probe}]) for probe in _CONTENT_PROBES
             ]
@@ -310,9 +282,9 @@ class PromptTokens:
         return all(self.encode(text) == list(self._encode(text)) for text in texts)
 
     def _find_backend(self) -> Any:
-        """The Rust tokenizer behind a fast one, which is asked directly: it need not count offsets.
+        """Return the Rust tokenizer behind a fast one, which need not count offsets; None where it is not the same.
 
-        A copy, because the original is left with whatever truncation its last caller wanted.
+        A copy, because the original keeps the truncation of its last caller.
         """
         backend: Any = getattr(self.tokenizer, "backend_tokenizer", None)
         if not hasattr(backend, "encode_batch_fast"):
@@ -331,24 +303,25 @@ class PromptTokens:
     def _describe(self) -> tuple[tuple[str, str], ...]:
         template = self.tokenizer.chat_template
         if not isinstance(template, str):
-            template = orjson.dumps(template, option=orjson.OPT_SORT_KEYS).decode()
-        # What it does rather than its file, whose form changes with the library's version.
+            template = sorted_json(template).decode()
+        # Its behaviour rather than its file, whose form changes with the library's version.
         behaviour = [sorted(self._vocabulary.items()), self._encode(_CONTENT_PROBES[-1])]
-        described = orjson.dumps(behaviour).decode()
-        detail = [("chat_template", _hash(template)), ("tokenizer", _hash(described))]
+        detail = [
+            ("chat_template", short_hash(template)),
+            ("tokenizer", short_hash(orjson.dumps(behaviour).decode())),
+        ]
         if self._kwargs:
-            kwargs = orjson.dumps(self._kwargs, option=orjson.OPT_SORT_KEYS).decode()
-            detail.append(("chat_template_kwargs", kwargs))
+            detail.append(("chat_template_kwargs", sorted_json(self._kwargs).decode()))
         if self.opens_thought:
             detail.append(("forced_replies", "behind the closed thought"))
         return tuple(detail)
 
 
 def _segments(text: str) -> Iterator[tuple[int, int]]:
-    """Start and stop of each segment of a text; a single empty one for no text."""
+    """Yield start and stop of each segment of a text; a single empty one for no text."""
     start = 0
-    for found in _BOUNDARY.finditer(text):
-        stop = found.end()
+    for boundary in _BOUNDARY.finditer(text):
+        stop = boundary.end()
         if stop >= 2 and not text[stop - 2].isspace():
             yield start, stop
             start = stop
@@ -356,7 +329,7 @@ def _segments(text: str) -> Iterator[tuple[int, int]]:
 
 
 def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
-    """A Hugging Face tokenizer from a folder, or from the Hub by its id.
+    """Return a Hugging Face tokenizer from a folder, or from the Hub by its id.
 
     Raises:
         UsageError: the package is missing, or there is no tokenizer.
@@ -379,22 +352,15 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
                 expected="the files of a Hugging Face tokenizer, such as tokenizer.json",
             ) from error
         raise EngineError(
-            f"the tokenizer of {name} cannot be had",
+            f"the tokenizer of {name} cannot be loaded",
             got=first_line(error),
             expected="an existing folder, or a Hub id such as owner/name",
             fix="check the name and the connection",
         ) from error
 
 
-def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
-    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    return special_pattern(
-        {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
-    )
-
-
 def _with_parsed_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with its tool calls' arguments as objects, which is how templates print them."""
+    """Return the message with its tool calls' arguments as objects, the form that templates print."""
     calls = message.get("tool_calls")
     if not calls:
         return dict(message)
@@ -410,7 +376,3 @@ def _with_parsed_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
                 function["arguments"] = value
         parsed.append({**call, "function": function})
     return {**message, "tool_calls": parsed}
-
-
-def _hash(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,12 +1,12 @@
 """A Hugging Face model in this process: the exact reference for log-probabilities.
 
-All siblings of a `complete` are read in one tree (see `engines.token_tree`), so their common start costs
-nothing twice; the longest prompt's keys and values are kept for the dialogue's next call. A label read is
+All siblings of a `complete` are read in one tree (see `engines.token_tree`), so their common start is read
+once; the longest prompt's keys and values are kept for the dialogue's next call. A label read is
 the model's full head at the prompt's last position, and only there: the normaliser is taken over the
 whole vocabulary in float32, so the figures are those of a plain forward pass.
 
-A schema is kept to by llguidance, which also says which tokens are forced: those are appended without
-asking the model for each. The model runs in one thread of its own, so the event loop stays free.
+A schema is enforced by llguidance, which also says which tokens are forced: those are appended without
+running the model for each. The model runs in one thread of its own, so the event loop stays free.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import orjson
 
-from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request, Usage
-from curate.engines.chat_completions import cut_by_context, failed
+from curate.engines.base import (
+    Capability,
+    Completion,
+    EngineIdentity,
+    Fault,
+    Request,
+    Usage,
+    closed_error,
+)
+from curate.engines.chat_completions import cut_by_context, failed, label_logprobs, overflow
 from curate.engines.config import TransformersConfig
 from curate.engines.structured import for_grammar
 from curate.engines.token_tree import TokenTree
 from curate.engines.tokens import PromptRefused, PromptTokens
-from curate.errors import EngineError
 
 if TYPE_CHECKING:
     import torch
@@ -110,14 +117,12 @@ class TransformersEngine:
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer siblings together, each token they share read once."""
         if self._model is None:
-            raise EngineError(
-                "the engine was asked after it had been closed", expected="an engine that is open"
-            )
+            raise closed_error()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._answer, list(requests))
 
     async def close(self) -> None:
-        """Free the model. A call in flight ends with the token it is at: whoever closes waits for none."""
+        """Free the model. A call in flight ends with its current token."""
         self._is_closing = True
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
         self._kept.clear()
@@ -132,7 +137,7 @@ class TransformersEngine:
             try:
                 self._run(rows)
             except torch.OutOfMemoryError as error:
-                # Nothing half-read may be taken for a trunk, and the memory is needed.
+                # A tree that was read in part must not serve as a trunk, and the memory is needed.
                 self._kept.clear()
                 for row in rows:
                     row.fault = Fault("server", f"out of memory: {str(error)[:200]}")
@@ -143,12 +148,9 @@ class TransformersEngine:
             ids = self.prompts.prompt_ids(request)
         except PromptRefused as error:
             return failed("bad_request", str(error))
+        if too_long := overflow(len(ids), self.context_tokens):
+            return too_long
         room = self.context_tokens - len(ids)
-        if room < 1:
-            return failed(
-                "context_overflow",
-                f"the prompt has {len(ids)} tokens, the context {self.context_tokens}",
-            )
         row = _Row(request, ids, min(request.max_tokens, self._config.max_new, room))
         if request.schema is not None and self._grammars is not None:
             try:
@@ -196,30 +198,33 @@ class TransformersEngine:
 
     def _extend(self, row: _Row, tokens: list[int], tree: TokenTree) -> None:
         """Append tokens, which the row's matcher has consumed, to its reply."""
-        kept = tokens[: row.limit - len(row.reply)]
-        row.reply += kept
+        fitting = tokens[: row.limit - len(row.reply)]
+        row.reply += fitting
         if row.matcher is not None and row.matcher.is_error():
             row.fault = Fault("server", f"llguidance: {row.matcher.get_error()[:300]}")
             row.is_open = False
-        elif row.matcher is not None and row.matcher.is_stopped() and len(kept) == len(tokens):
+        elif row.matcher is not None and row.matcher.is_stopped() and len(fitting) == len(tokens):
             row.is_open = False
         elif len(row.reply) >= row.limit:
             row.is_open, row.is_cut = False, True
         else:
-            row.slot = tree.grow(row.slot, kept)
+            row.slot = tree.grow(row.slot, fitting)
 
     def _read_labels(self, request: Request, logits: torch.Tensor) -> tuple[tuple[str, float], ...]:
-        wanted = self.prompts.label_ids(request)
         logprobs = logits.log_softmax(-1)
-        found = [(text, float(logprobs[index])) for index, text in wanted.items()]
-        return tuple(sorted(found, key=lambda pair: -pair[1]))
+        label_ids = self.prompts.label_ids(request)
+        return label_logprobs((text, float(logprobs[index])) for index, text in label_ids.items())
 
     def _finish(self, row: _Row) -> Completion:
         usage = Usage(len(row.ids), row.cached, len(row.reply))
         if row.fault is not None:
             return Completion(finish="error", usage=usage, fault=row.fault)
-        if row.is_cut and row.limit < min(row.request.max_tokens, self._config.max_new):
-            return cut_by_context(len(row.ids), row.limit, row.request, self.context_tokens)
+        if (
+            row.is_cut
+            and row.limit < self._config.max_new
+            and (too_long := cut_by_context(usage, row.request, self.context_tokens))
+        ):
+            return too_long
         return Completion(
             text=self.prompts.tokenizer.decode(row.reply, skip_special_tokens=True),
             finish="length" if row.is_cut else "stop",
@@ -229,7 +234,7 @@ class TransformersEngine:
         )
 
     def _take_tree(self, prompts: Sequence[list[int]]) -> TokenTree:
-        """A kept tree that begins as these prompts do, cut to what they share; else an empty one."""
+        """Return a kept tree that begins as these prompts do, cut to their common start; else an empty one."""
         best, shared = None, 0
         for tree in self._kept:
             length = max(tree.shared_with(ids) for ids in prompts)
@@ -237,9 +242,9 @@ class TransformersEngine:
                 best, shared = tree, length
         if best is None:
             return TokenTree(self._model)
-        # A prompt the tree holds to its end has its last token read again: its logits were not kept.
-        held = [len(ids) for ids in prompts if best.shared_with(ids) == len(ids)]
-        shared = min([shared, *(length - 1 for length in held)])
+        # A prompt that the tree has to its end has its last token read again: its logits were not kept.
+        whole = [len(ids) for ids in prompts if best.shared_with(ids) == len(ids)]
+        shared = min([shared, *(length - 1 for length in whole)])
         if shared <= 0:
             return TokenTree(self._model)
         # More than half of it is one dialogue going on; less is a rubric that two dialogues share.
@@ -248,7 +253,7 @@ class TransformersEngine:
         return best.branch_off(shared)
 
     def _keep(self, tree: TokenTree, ids: list[int]) -> None:
-        tree.read([])  # what stands before a reply that a schema forced to its end
+        tree.read([])  # the prompt of a reply that a schema forced to its end
         tree.keep_path(ids)
         self._kept.append(tree)
         total = sum(len(kept) for kept in self._kept)
@@ -257,14 +262,14 @@ class TransformersEngine:
 
 
 def generator_of(seed: int) -> torch.Generator:
-    """A generator of one row: what it draws does not depend on its siblings."""
+    """Return the random generator of one row, whose draws do not depend on its siblings."""
     import torch
 
     return torch.Generator().manual_seed(seed)
 
 
 def choose_token(logits: torch.Tensor, request: Request, generator: torch.Generator | None) -> int:
-    """The next token: the most likely one, or a draw from the nucleus of probability `top_p`."""
+    """Return the next token: the most likely one, or a draw from the nucleus of probability `top_p`."""
     if request.temperature <= 0 or generator is None:
         return int(logits.argmax())
     import torch
@@ -279,11 +284,11 @@ def choose_token(logits: torch.Tensor, request: Request, generator: torch.Genera
 
 
 def _matcher(grammars: Any, request: Request) -> Any:
-    """llguidance's matcher for a request's schema.
+    """Return llguidance's matcher for a request's schema.
 
     Raises:
         jsonschema.SchemaError: the schema is none.
-        ValueError: llguidance cannot keep to it.
+        ValueError: llguidance does not support it.
     """
     from llguidance import LLMatcher
 
@@ -297,7 +302,7 @@ def _matcher(grammars: Any, request: Request) -> Any:
 
 
 def _consume_forced(matcher: Any) -> list[int]:
-    """The tokens that must come next, which the matcher takes as said."""
+    """Return the tokens that must come next, and advance the matcher past them."""
     forced: list[int] = matcher.compute_ff_tokens()
     if forced:
         matcher.consume_tokens(forced)
@@ -305,7 +310,7 @@ def _consume_forced(matcher: Any) -> list[int]:
 
 
 def _masked(matcher: Any, logits: torch.Tensor) -> torch.Tensor:
-    """The logits of the tokens a matcher allows; the rest are -inf."""
+    """Return the logits of the tokens that a matcher allows; the rest are -inf."""
     import torch
 
     # One byte a token. The model's head may have more rows than the tokenizer has tokens.

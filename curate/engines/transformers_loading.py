@@ -6,11 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from curate.engines.base import Capability, EngineIdentity, Request
+from curate.engines.base import ONE_TOKEN, EngineIdentity
 from curate.engines.config import TransformersConfig
-from curate.engines.layout import Trunk
 from curate.engines.model_files import hash_folder
-from curate.engines.token_tree import TokenTree, attention_kinds
+from curate.engines.token_tree import TokenTree
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.engines.transformers import TransformersEngine
 from curate.errors import EngineError, UsageError, first_line
@@ -27,18 +26,12 @@ async def open_transformers(config: TransformersConfig) -> TransformersEngine:
         EngineError: the model cannot be loaded or run, or its layers cannot read a tree.
     """
     engine = await asyncio.to_thread(_load, config)
-    hello = Request(
-        Trunk("Say yes."),
-        max_tokens=1,
-        prefill="Answer:",
-        labels=("yes",),
-    )
-    [completion] = await engine.complete([hello])
-    if completion.fault is not None or Capability.LABEL_LOGPROBS not in engine.capabilities:
+    [completion] = await engine.complete([ONE_TOKEN])
+    if completion.fault is not None:
         await engine.close()
         raise EngineError(
             f"the model {config.model} does not answer",
-            got=completion.fault.detail if completion.fault else None,
+            got=completion.fault.detail,
             fix="check that the folder holds a causal model with its tokenizer, and that there is memory for it",
         )
     return engine
@@ -61,16 +54,16 @@ def _load(config: TransformersConfig) -> TransformersEngine:
             f"the config of {config.model} does not say how long a context may be",
             fix="give it as `context`, in tokens",
         )
-    attention_kinds(model.config)
     _check_tree(model, prompts)
+    stops = _stops(model, prompts.tokenizer)
     return TransformersEngine(
         model,
         prompts,
         _identify(config, model, prompts),
         config,
         context=context,
-        stops=_stops(model, prompts.tokenizer),
-        grammars=_grammars(prompts.tokenizer, text.vocab_size, _stops(model, prompts.tokenizer)),
+        stops=stops,
+        grammars=_grammars(prompts.tokenizer, text.vocab_size, stops),
     )
 
 
@@ -78,7 +71,7 @@ def _load_model(config: TransformersConfig) -> Any:
     import torch
     import transformers
 
-    # Typed loosely: what these return depends on the model.
+    # Typed loosely: their results depend on the model.
     auto: Any = transformers.AutoModelForCausalLM
     logging: Any = transformers.utils.logging
     device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -112,7 +105,7 @@ def _check_tree(model: Any, prompts: PromptTokens) -> None:
     """Compare two branches read in a tree with the same two texts read plainly.
 
     Raises:
-        EngineError: they differ, so the model does something else with the mask than it is told.
+        EngineError: they differ, so the model does not follow the mask.
     """
     import torch
 
@@ -148,14 +141,14 @@ def _check_tree(model: Any, prompts: PromptTokens) -> None:
 
 
 def _stops(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Ids that end a reply, by the generation config and the tokenizer."""
+    """Return the ids that end a reply, by the generation config and the tokenizer."""
     ends = model.generation_config.eos_token_id
-    named = ends if isinstance(ends, list) else [ends]
-    return frozenset(index for index in (*named, tokenizer.eos_token_id) if index is not None)
+    listed = ends if isinstance(ends, list) else [ends]
+    return frozenset(index for index in (*listed, tokenizer.eos_token_id) if index is not None)
 
 
 def _grammars(tokenizer: Any, size: int, stops: frozenset[int]) -> Any:
-    """llguidance's view of the tokenizer; None for a tokenizer that it cannot read."""
+    """Return llguidance's view of the tokenizer; None for a tokenizer that it cannot read."""
     import llguidance.hf
 
     if not getattr(tokenizer, "is_fast", False):
@@ -172,12 +165,15 @@ def _identify(config: TransformersConfig, model: Any, prompts: PromptTokens) -> 
     method = (
         packed.get("quant_method") if isinstance(packed, dict) else packed and packed.quant_method
     )
+    if folder.is_dir():
+        name, revision = folder.resolve().name, hash_folder(folder)
+    else:
+        commit = getattr(model.config, "_commit_hash", None)
+        name, revision = config.model, str(commit or config.revision or "")
     return EngineIdentity(
         engine="transformers",
-        model=folder.resolve().name if folder.is_dir() else config.model,
-        revision=hash_folder(folder)
-        if folder.is_dir()
-        else str(getattr(model.config, "_commit_hash", None) or config.revision or ""),
+        model=name,
+        revision=revision,
         quantisation=f"{method}/{dtype}" if method else dtype,
         detail=prompts.identity_detail,
     )

@@ -1,10 +1,9 @@
-"""vLLM in this machine, without a server: one model over one or several GPUs, or on the CPU.
+"""vLLM on this machine, without a server: one model over one or several GPUs, or on the CPU.
 
-`AsyncLLM` runs the model in a process of its own and serves requests as they come, so there is never a
-list that has to be whole before the first reply. Prompts go as token ids made here (see `tokens`), already
-in the form that vLLM hands on without waiting: siblings then reach the scheduler in the order they
-were asked in, which is what its prefix cache lives from. vLLM keeps the cache by itself; what it found
-there is reported with each reply.
+`AsyncLLM` runs the model in a process of its own and serves requests as they come, so no request waits for
+a whole list. Prompts go as token ids made here (see `tokens`), already in the form that vLLM passes on
+without waiting: siblings then reach the scheduler in order, which its prefix cache needs. vLLM keeps the
+cache by itself and reports the cached tokens with each reply.
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ from typing import Any
 
 import jsonschema
 
-from curate.engines.base import Capability, Completion, EngineIdentity, Request
-from curate.engines.chat_completions import failed
+from curate.engines.base import Capability, Completion, EngineIdentity, Request, closed_error
+from curate.engines.chat_completions import failed, overflow
 from curate.engines.config import VllmConfig
 from curate.engines.model_files import find_folder, hash_checkpoint
 from curate.engines.tokens import PromptRefused, PromptTokens
 from curate.engines.vllm_requests import (
     engine_args,
     identity_args,
-    overflow,
     read_output,
     replica_of,
     sampling_args,
@@ -37,7 +35,7 @@ from curate.engines.vllm_requests import (
 from curate.errors import EngineError, UsageError
 
 TRUNK_TOKENS = 4096
-"""What a dialogue is taken to need of the KV cache when it is settled how many are kept open."""
+"""Tokens of the KV cache that a dialogue is assumed to need, for the number of open dialogues."""
 
 _CAPABILITIES = frozenset(
     {
@@ -51,8 +49,8 @@ _CAPABILITIES = frozenset(
     }
 )
 _ENDS_WITHIN = 30.0
-# Set where the user has not: our own process has threads, which a forked one would not survive; vLLM
-# reports on its use to its makers; and its log would stand between the lines of ours.
+# Set where the user has not: our process has threads, which a forked one would not survive; vLLM
+# sends usage statistics to its makers; and its log would stand between the lines of ours.
 _ENVIRONMENT = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     "VLLM_NO_USAGE_STATS": "1",
@@ -83,14 +81,12 @@ class VllmEngine:
             EngineError: the process that runs the model has died, or the engine has been closed.
         """
         if self._llm is None:
-            raise EngineError(
-                "the engine was asked after it had been closed", expected="an engine that is open"
-            )
+            raise closed_error()
         tasks = [asyncio.create_task(self._answer(request)) for request in requests]
         self._running.update(tasks)
         for task in tasks:
             task.add_done_callback(self._running.discard)
-        # All are waited for also when one raises: nothing is left running behind the caller's back.
+        # All are waited for also when one raises, so that none goes on running.
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         completions: list[Completion] = []
         for outcome in outcomes:
@@ -105,7 +101,7 @@ class VllmEngine:
         return completions
 
     async def close(self) -> None:
-        """Take back what is running and end vLLM's process. Calling it twice is harmless."""
+        """Cancel the requests that are running and end vLLM's process. Calling it twice is harmless."""
         llm, self._llm = self._llm, None
         if llm is None:
             return
@@ -113,9 +109,9 @@ class VllmEngine:
         for task in running:
             task.cancel()  # vLLM would never end them
         await asyncio.gather(*running, return_exceptions=True)
-        # Unhurried: vLLM kills what has not ended in time, and leaves shared memory behind.
+        # A long timeout: vLLM kills processes that have not ended in time, and leaves shared memory behind.
         llm.shutdown(timeout=_ENDS_WITHIN)
-        # Lets vLLM's own tasks see that they are cancelled before the loop goes away; then the object goes,
+        # Lets vLLM's own tasks see that they are cancelled before the loop ends; then the object is freed,
         # which is part of a cycle and would complain if it outlived the modules it uses.
         await asyncio.sleep(0)
         del llm, running
@@ -133,8 +129,7 @@ class VllmEngine:
         if request.labels and not labels:
             detail = f"no label of {request.labels} is a single token of this model"
             return failed("bad_request", detail)
-        too_long = overflow(len(ids), self.context_tokens)
-        if too_long is not None:
+        if too_long := overflow(len(ids), self.context_tokens):
             return too_long
         output = await self._generate(ids, args, replica_of(request, self._replicas))
         if isinstance(output, Completion):
@@ -173,9 +168,9 @@ class VllmEngine:
 
 
 def open_dialogues(settings: Any) -> int:
-    """How many dialogues vLLM is best asked about at once, from its resolved settings.
+    """Return how many dialogues are best kept open, from vLLM's resolved settings.
 
-    More than `max_num_seqs` only wait, and more than the KV cache holds push each other's trunks out.
+    More than `max_num_seqs` only wait, and more than the KV cache holds evict each other's trunks.
     """
     capacity = settings.cache_config.kv_cache_size_tokens or TRUNK_TOKENS
     at_once = min(settings.scheduler_config.max_num_seqs, max(1, capacity // TRUNK_TOKENS))
@@ -189,19 +184,19 @@ def _sampling_params(args: dict[str, Any]) -> Any:
     schema = args.pop("json", None)
     if schema is not None:
         args["structured_outputs"] = StructuredOutputsParams(json=schema)
-    # Only what is finished is wanted; every other output would be made and passed on for nothing.
+    # Only the finished reply is used; outputs before it would be made and passed on for nothing.
     return SamplingParams(**args, output_kind=RequestOutputKind.FINAL_ONLY)
 
 
 async def open_vllm(config: VllmConfig) -> VllmEngine:
     """Load a model into a process of its own.
 
-    It holds up the event loop while it loads: nothing else goes on when engines are opened, and vLLM
+    It blocks the event loop while it loads: nothing else goes on when engines are opened, and vLLM
     ties itself to the loop it is made in.
 
     Raises:
         UsageError: there is no such folder, or vLLM refuses an argument.
-        EngineError: the model cannot be had or loaded.
+        EngineError: the model cannot be fetched or loaded.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -212,8 +207,7 @@ async def open_vllm(config: VllmConfig) -> VllmEngine:
     llm = _start(settings, config)
     try:
         prompts = PromptTokens(llm.get_tokenizer(), config.chat_template_kwargs)
-        revision = await asyncio.to_thread(_revision, config, settings, folder)
-        identity = _identity(config, settings, prompts, folder, revision)
+        identity = await asyncio.to_thread(_identity, config, settings, prompts, folder)
     except BaseException:
         llm.shutdown()
         raise
@@ -221,7 +215,7 @@ async def open_vllm(config: VllmConfig) -> VllmEngine:
 
 
 def _settings(config: VllmConfig, folder: Path | None) -> Any:
-    """vLLM's resolved configuration; reads the model's config, not its weights."""
+    """Return vLLM's resolved configuration; reads the model's config, not its weights."""
     from pydantic import ValidationError
     from vllm import AsyncEngineArgs
     from vllm.platforms import current_platform
@@ -233,24 +227,24 @@ def _settings(config: VllmConfig, folder: Path | None) -> Any:
     except (ValidationError, ValueError, TypeError, AssertionError, NotImplementedError) as error:
         raise UsageError(
             "vLLM refuses the model or an engine argument",
-            got=_said(error),
+            got=_one_line(error),
             fix="see `context`, `dtype` and `engine_args` in the recipe",
         ) from error
-    # What the Hub's client raises comes from several libraries, all of it OSError or RuntimeError.
+    # The Hub's client raises errors of several libraries, all of them OSError or RuntimeError.
     except (OSError, RuntimeError) as error:
         raise EngineError(
             f"the model {config.model} cannot be {'read' if folder else 'fetched from the Hub'}",
-            got=_said(error),
+            got=_one_line(error),
             fix="check the files" if folder else "check the id and the connection",
         ) from error
 
 
 def _with_configs(args: dict[str, Any], owner: type) -> dict[str, Any]:
-    """The arguments with mappings turned into vLLM's configuration classes, where it has one for them.
+    """Return the arguments with mappings turned into vLLM's configuration classes, where it has one for them.
 
     vLLM's own command line does the same with JSON; its class takes some of them as mappings, not all.
     """
-    # As written: some annotations name what only a type checker imports, and those stay as they are.
+    # Not resolved: some annotations name types that only a type checker imports, and those stay as they are.
     types = {field.name: field.type for field in dataclasses.fields(owner)}
     built = dict(args)
     for name, value in args.items():
@@ -267,45 +261,33 @@ def _start(settings: Any, config: VllmConfig) -> Any:
 
     try:
         return AsyncLLM.from_vllm_config(
-            settings, disable_log_stats=(bool(config.engine_args.get("disable_log_stats", True)))
+            settings, disable_log_stats=bool(config.engine_args.get("disable_log_stats", True))
         )
     except (RuntimeError, ValueError, OSError) as error:
         raise EngineError(
             f"vLLM cannot load {config.model}",
-            got=_said(error),
+            got=_one_line(error),
             fix="its own message stands above; where memory is short, lower context or raise "
             "gpu_memory_utilization; from a Python script, run under `if __name__ == '__main__':`",
         ) from error
 
 
-def _said(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines)[:500]}"
-
-
-def _revision(config: VllmConfig, settings: Any, folder: Path | None) -> str:
-    if folder is not None:
-        return hash_checkpoint(folder)
-    commit = getattr(settings.model_config.hf_config, "_commit_hash", None)
-    return str(commit or config.revision or "")
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
 
 
 def _identity(
-    config: VllmConfig,
-    settings: Any,
-    prompts: PromptTokens,
-    folder: Path | None,
-    revision: str,
+    config: VllmConfig, settings: Any, prompts: PromptTokens, folder: Path | None
 ) -> EngineIdentity:
     model = settings.model_config
+    commit = getattr(model.hf_config, "_commit_hash", None)
     detail = [("dtype", str(model.dtype).removeprefix("torch.")), *prompts.identity_detail]
-    others = identity_args(config)
-    if others:
-        detail.append(("engine_args", others))
+    if args := identity_args(config):
+        detail.append(("engine_args", args))
     return EngineIdentity(
         engine="vllm",
-        model=folder.resolve().name if folder is not None else config.model,
-        revision=revision,
+        model=folder.resolve().name if folder else config.model,
+        revision=hash_checkpoint(folder) if folder else str(commit or config.revision or ""),
         quantisation=str(model.quantization or ""),
         detail=tuple(detail),
     )

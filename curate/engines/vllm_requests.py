@@ -3,7 +3,7 @@
 Pure functions without vLLM, so that what is sent and how it is read is tested where vLLM is not
 installed; `engines.vllm` is the thin engine beside them.
 
-What had to be found out by reading and trying (vLLM 0.32) and is held by tests:
+Findings by reading and trial (vLLM 0.32), each with a test:
 - log-probabilities of named tokens come with `logprob_token_ids` while `logprobs` stays unset. They are
   those of the raw softmax over the whole vocabulary, as long as `logprobs_mode` is left alone;
 - a request's own `disable_any_whitespace` is ignored: only the engine's holds, and only with a named
@@ -24,8 +24,8 @@ from typing import Any
 
 import orjson
 
-from curate.engines.base import Completion, Request, Usage
-from curate.engines.chat_completions import cut_by_context, failed
+from curate.engines.base import Completion, Request, Usage, sorted_json
+from curate.engines.chat_completions import cut_by_context, failed, label_logprobs
 from curate.engines.config import VllmConfig
 from curate.engines.structured import for_grammar
 from curate.errors import UsageError
@@ -44,7 +44,7 @@ _REFUSED = {
     "runner": "only generation is asked for",
     "hf_token": "a recipe is written down with its run: put the token into the variable HF_TOKEN",
 }
-# What changes speed, memory or logging and not the reply; all else is part of the identity.
+# Arguments that change speed, memory or logging and not the reply; all others are part of the identity.
 _NEUTRAL = frozenset(
     {
         "tensor_parallel_size",
@@ -79,7 +79,6 @@ _NEUTRAL = frozenset(
         "worker_cls",
     }
 )
-_LOWEST = -9999.0
 _SLOW = ("maxLength",)
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}
 _CPU_BLOCK = 32
@@ -87,14 +86,14 @@ _CPU_BLOCK = 32
 
 
 def engine_args(config: VllmConfig, known: Collection[str], *, on_cpu: bool) -> dict[str, Any]:
-    """The keyword arguments of `AsyncEngineArgs`.
+    """Return the keyword arguments of `AsyncEngineArgs`.
 
     Args:
-        config: what the recipe says; its `engine_args` pass through as they are.
+        config: the recipe's section; its `engine_args` pass through as they are.
         known: the names that the installed vLLM knows.
 
     Raises:
-        UsageError: an argument is unknown, has a field of its own, or would break what is read.
+        UsageError: an argument is unknown, has a field of its own, or would change what replies hold.
     """
     for name in config.engine_args:
         _check_name(name, known)
@@ -107,10 +106,10 @@ def engine_args(config: VllmConfig, known: Collection[str], *, on_cpu: bool) -> 
     }
     if on_cpu:
         args["block_size"] = _CPU_BLOCK
-    given = dict(config.engine_args)
-    chosen = given.pop("structured_outputs_config", None) or {}
-    args["structured_outputs_config"] = _STRUCTURED | dict(chosen)
-    return {name: value for name, value in args.items() if value is not None} | given
+    own_args = dict(config.engine_args)
+    structured = own_args.pop("structured_outputs_config", None) or {}
+    args["structured_outputs_config"] = _STRUCTURED | dict(structured)
+    return {name: value for name, value in args.items() if value is not None} | own_args
 
 
 def _check_name(name: str, known: Collection[str]) -> None:
@@ -134,16 +133,16 @@ def _check_name(name: str, known: Collection[str]) -> None:
 
 
 def identity_args(config: VllmConfig) -> str:
-    """The engine arguments that may change a reply, as canonical JSON; empty where there are none."""
-    kept = {name: value for name, value in config.engine_args.items() if name not in _NEUTRAL}
-    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS).decode() if kept else ""
+    """Return the engine arguments that may change a reply, as sorted JSON; empty where there are none."""
+    args = {name: value for name, value in config.engine_args.items() if name not in _NEUTRAL}
+    return sorted_json(args).decode() if args else ""
 
 
 def sampling_args(request: Request, label_ids: Collection[int]) -> dict[str, Any]:
-    """The keyword arguments of `SamplingParams`, with a schema under `json`.
+    """Return the keyword arguments of `SamplingParams`, with a schema under `json`.
 
     Args:
-        label_ids: tokens whose log-probabilities are wanted; none for a request without labels.
+        label_ids: tokens whose log-probabilities are requested; none for a request without labels.
 
     Raises:
         jsonschema.SchemaError: the schema is none.
@@ -166,7 +165,7 @@ def sampling_args(request: Request, label_ids: Collection[int]) -> dict[str, Any
 
 @lru_cache(maxsize=256)
 def wire_schema(schema: bytes) -> str:
-    """A schema as vLLM gets it: strict, without `maxLength`, spaced like ordinary JSON.
+    """Return a schema as vLLM gets it: strict, without `maxLength`, spaced like ordinary JSON.
 
     Raises:
         jsonschema.SchemaError: it is none.
@@ -175,32 +174,22 @@ def wire_schema(schema: bytes) -> str:
 
 
 def replica_of(request: Request, replicas: int) -> int | None:
-    """Which of vLLM's data-parallel replicas has a request's dialogue in its cache; None: any of them."""
+    """Return which of vLLM's data-parallel replicas has a request's dialogue in its cache; None: any of them."""
     if replicas < 2 or not request.affinity:
         return None
     digest = hashlib.blake2b(request.affinity.encode(), digest_size=8).digest()
     return int.from_bytes(digest) % replicas
 
 
-def overflow(prompt_tokens: int, context: int) -> Completion | None:
-    """The fault of a prompt that leaves no room for a reply; None where there is room."""
-    if prompt_tokens < context:
-        return None
-    return failed(
-        "context_overflow",
-        f"the prompt of {prompt_tokens} tokens does not fit into a context of {context}",
-    )
-
-
 def read_output(
     output: Any, request: Request, label_ids: Mapping[int, str], context: int
 ) -> Completion:
-    """A completion from vLLM's finished `RequestOutput`.
+    """Return a completion from vLLM's finished `RequestOutput`.
 
     Args:
-        output: read: `outputs[0]` (text, token_ids, finish_reason, logprobs), `prompt_token_ids` and
-            `num_cached_tokens`.
-        label_ids: the tokens whose log-probabilities were wanted, and what they spell.
+        output: `outputs[0]` (text, token_ids, finish_reason, logprobs), `prompt_token_ids` and
+            `num_cached_tokens` are used.
+        label_ids: the tokens whose log-probabilities were requested, and their texts.
         context: tokens that prompt and reply may have together.
     """
     reply = output.outputs[0]
@@ -211,19 +200,18 @@ def read_output(
     )
     if reply.finish_reason not in ("stop", "length"):
         return failed("server", f"vLLM ended the reply with finish_reason {reply.finish_reason!r}")
-    was_cut = reply.finish_reason == "length"
-    used = usage.prompt_tokens + usage.completion_tokens
-    if was_cut and usage.completion_tokens < request.max_tokens and used >= context:
-        return cut_by_context(usage.prompt_tokens, usage.completion_tokens, request, context)
+    is_cut = reply.finish_reason == "length"
+    if is_cut and (overflow := cut_by_context(usage, request, context)):
+        return overflow
     first_token: tuple[tuple[str, float], ...] = ()
     if label_ids:
-        found = _read_labels(reply.logprobs, label_ids)
-        if isinstance(found, str):
-            return failed("server", found)
-        first_token = found
+        try:
+            first_token = _read_labels(reply.logprobs, label_ids)
+        except ValueError as error:
+            return failed("server", str(error))
     return Completion(
         text=reply.text,
-        finish="length" if was_cut else "stop",
+        finish="length" if is_cut else "stop",
         first_token=first_token,
         exact_labels=bool(label_ids),
         usage=usage,
@@ -232,17 +220,14 @@ def read_output(
 
 def _read_labels(
     logprobs: Sequence[Mapping[int, Any]] | None, label_ids: Mapping[int, str]
-) -> tuple[tuple[str, float], ...] | str:
+) -> tuple[tuple[str, float], ...]:
     if not logprobs:
-        return "vLLM gave no log-probabilities"
+        raise ValueError("vLLM gave no log-probabilities")
     first = logprobs[0]
-    missing = [token for token in label_ids if token not in first]
-    if missing:
-        return f"vLLM left out the log-probabilities of the tokens {missing}"
-    # The sampled token comes along; only what was asked for is kept.
+    if missing_ids := [token for token in label_ids if token not in first]:
+        raise ValueError(f"vLLM left out the log-probabilities of the tokens {missing_ids}")
+    # The sampled token is among them; only the labels are kept.
     pairs = [(text, float(first[token].logprob)) for token, text in label_ids.items()]
     if any(math.isnan(value) for _, value in pairs):
-        return "the model's log-probabilities are not numbers (NaN); see `dtype`"
-    # Minus infinity is no JSON, and a reply is kept as it came.
-    floored = [(text, max(value, _LOWEST)) for text, value in pairs]
-    return tuple(sorted(floored, key=lambda pair: -pair[1]))
+        raise ValueError("the model's log-probabilities are not numbers (NaN); see `dtype`")
+    return label_logprobs(pairs)

@@ -224,7 +224,7 @@ def _expected_load(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
         settled(_preference(pair, asks, _verification(recipe)))
         settled(_margin(pair, asks, _verification(recipe)))
     judges = 1 if recipe.models.cascade else len(recipe.models.judges_by_role)
-    return Meter(BY_CHARACTERS).load(stand_in.asked).times(max(1, judges))
+    return Meter(BY_CHARACTERS).load(stand_in.calls).times(max(1, judges))
 
 
 def fit_by_asking(

@@ -88,7 +88,7 @@ def _with_estimate(recipe: Recipe, plan: ProbePlan) -> ProbePlan:
         settled(job())
     # Each judge counts as asked about everything, the second of a cascade, too.
     judges = len(recipe.models.judges_by_role)
-    load = Meter(BY_CHARACTERS).load(stand_in.asked).times(judges)
+    load = Meter(BY_CHARACTERS).load(stand_in.calls).times(judges)
     lead = recipe.models.lead
     return replace(plan, load=load, cost=load.cost(lead.prices if lead and judges == 1 else None))
 

@@ -25,8 +25,8 @@ from curate.dialogue import Dialogue, Frozen
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, EngineIdentity, FaultKind
 from curate.engines.config import EngineConfig
-from curate.engines.kept_replies import KeptEngine
 from curate.engines.model_pool import Asks, ModelFacts
+from curate.engines.scripted import KeptEngine
 from curate.errors import UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe, parse_recipe

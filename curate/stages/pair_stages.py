@@ -148,7 +148,7 @@ def fork_stage(
         calls: list[Expected] = []
         roles = judge_roles(len(models.judges), is_cascade=cascade is not None)
         judge, policy, reviser, *judges = (
-            StandIn(name, asked=calls, gives_last=True)
+            StandIn(name, calls=calls, gives_last=True)
             for name in ("judge", "policy", "reviser", *roles)
         )
         each = tuple((one, one) for one in judges) if len(judges) > 1 else ()
@@ -215,7 +215,7 @@ def natural_stage(
         calls: list[Expected] = []
         roles = judge_roles(len(several), is_cascade=False)
         each = tuple(
-            (one, one) for role in roles if (one := StandIn(role, asked=calls, gives_last=True))
+            (one, one) for role in roles if (one := StandIn(role, calls=calls, gives_last=True))
         )
         asks = replace(Asks.of(each[0][0]), judges=each if len(each) > 1 else ())
         judge = bound(prompt, asks)

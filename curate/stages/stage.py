@@ -211,7 +211,7 @@ def calls_as_it_runs(
     def expected(dialogue: Dialogue, _: int, look_up: LookUp) -> list[Expected]:
         stand_in = StandIn(role, look_up=look_up)
         settled(run(WorkItem(dialogue), Asks.of(stand_in)))
-        return stand_in.asked
+        return stand_in.calls
 
     return expected
 

@@ -10,14 +10,13 @@ from curate.engines.cache import ReplyCache
 from curate.engines.client import (
     Budgeted,
     Cached,
-    OneByOne,
     Recorded,
-    Retrying,
     SingleFlight,
     TrunkFirst,
 )
 from curate.engines.config import Prices
 from curate.engines.layout import Trunk
+from curate.engines.retrying import OneByOne, Retrying
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import BudgetReached, EngineError
 

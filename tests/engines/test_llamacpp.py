@@ -275,12 +275,12 @@ class TestItsHttpServer:
 
 
 def test_a_body_holds_the_grammar_and_neutral_samplers():
-    body = to_body(make_request("hi", schema=SCHEMA, prefill="{"), begun="", template_kwargs={})
+    body = to_body(make_request("hi", schema=SCHEMA, prefill="{"), "", {})
     assert "grammar" in body
     assert body["messages"][-1]["role"] == "user"
     assert (body["top_k"], body["min_p"]) == (0, 0.0)
     with pytest.raises(jsonschema.SchemaError):
-        to_body(make_request("hi", schema={"type": "flub"}), begun="", template_kwargs={})
+        to_body(make_request("hi", schema={"type": "flub"}), "", {})
 
 
 CHATML = (

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from curate.engines.national_ids import passes_luhn
-from curate.engines.personal_data import Found, PersonalData, find_personal_data
+from curate.engines.personal_data import PersonalData, Span, find_personal_data
 from tests.engines.personal_corpus import IDS
 from tests.growth import growth
 
@@ -218,7 +218,7 @@ def test_many_names_cost_no_more_than_few() -> None:
         "".join(name).capitalize() for name in itertools.islice(itertools.product(*letters), 4_000)
     ]
 
-    def search(count: int) -> list[Found]:
+    def search(count: int) -> list[Span]:
         marked = "".join(f"name: {name}\n" for name in names[:count])
         return find_personal_data(marked + "Aabb " * 20_000, ["name"])
 

@@ -178,7 +178,7 @@ def test_loading_from_a_folder(tmp_path: Path, tokenizer):
 def test_loading_what_is_not_there(monkeypatch):
     # Read from the environment when the client is imported, which it is by now.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(EngineError, match="cannot be had"):
+    with pytest.raises(EngineError, match="cannot be loaded"):
         load_tokenizer("nobody/has-this-model")
 
 

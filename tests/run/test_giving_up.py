@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 import curate
-from curate.engines.client import Retrying
+from curate.engines.retrying import Retrying
 from curate.errors import EngineError
 from curate.executors.first_rows import FIRST_ROWS, FirstRows
 from curate.recipe import Recipe, parse_recipe

@@ -113,7 +113,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     handler = logging.FileHandler(log)
     with pytest.MonkeyPatch.context() as patch, live_server(answer=answer, key=KEY) as server:
         patch.setenv("JUDGE_KEY", KEY)
-        patch.setattr("curate.engines.client.Retrying._pause", lambda *_: 0.01)
+        patch.setattr("curate.engines.retrying.Retrying._pause", lambda *_: 0.01)
         logging.getLogger().addHandler(handler)
         model = {
             "engine": "openai", "model": "fake-judge", "base_url": server.base_url,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from curate.engines.client import Retrying
+from curate.engines.retrying import Retrying
 from curate.errors import EngineError
 from curate.recipe import Recipe
 from curate.run.pipeline import run_recipe
