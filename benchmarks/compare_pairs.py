@@ -39,7 +39,7 @@ from asking import add_judge, add_material, asked_before, open_judge, table
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Engine
-from curate.engines.chat_completions import read_labels
+from curate.engines.label_mass import read_label_mass
 from curate.judging.config import RubricConfig
 from curate.judging.turn_rescoring import score_turn
 from curate.pairs.letters import letter_request
@@ -67,7 +67,7 @@ async def read_letters(engine: Engine, questions: list[ClosedQuestion]) -> list[
     """Return the log-probability by letter, and `coverage`."""
     replies = await engine.complete(list(map(letter_request, questions)))
     masses = [
-        read_labels(reply, question.labels)
+        read_label_mass(reply, question.labels)
         for reply, question in zip(replies, questions, strict=True)
     ]
     return [{**mass.logprobs, "coverage": mass.coverage} for mass in masses]

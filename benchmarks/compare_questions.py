@@ -32,8 +32,8 @@ from pydantic import TypeAdapter
 
 from curate.dialogue import Turn
 from curate.engines.base import Engine, Request
-from curate.engines.chat_completions import read_labels
 from curate.engines.config import EngineConfig, LlamaCppConfig
+from curate.engines.label_mass import read_label_mass
 from curate.engines.layout import Trunk, trunk
 from curate.engines.open import open_engine
 from curate.judging.config import RubricConfig
@@ -176,7 +176,7 @@ async def _read(
             if completion.fault is not None:
                 print(f"{item.dialogue.id}: {completion.fault}", file=sys.stderr)
                 continue
-            mass = read_labels(
+            mass = read_label_mass(
                 completion, tuple(variant.values), ignore_case=variant.values is YES_NO
             )
             yield (

@@ -22,3 +22,9 @@ def first_of(items: Sequence[object], most: int) -> str:
     """
     named = ", ".join(str(item) for item in items[:most])
     return named if len(items) <= most else f"{named} and {len(items) - most:,} more"
+
+
+def joined(parts: Sequence[object], word: str = "and") -> str:
+    """Join parts as `3`, `3 and 4`, `3, 4 and 5`."""
+    *most, last = map(str, parts)
+    return f"{', '.join(most)} {word} {last}" if most else last

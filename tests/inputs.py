@@ -22,8 +22,8 @@ import zstandard
 from curate.adherence.answer_reading import read_binary
 from curate.engines.base import Chat, Completion, Request
 from curate.engines.chat_completions import read_chat
-from curate.engines.openai_requests import read_message
-from curate.engines.replies import read_reply as read_kept_reply
+from curate.engines.openai_requests import read_error_body
+from curate.engines.replies import read_stored as read_kept_reply
 from curate.engines.scripted import ScriptedEngine
 from curate.engines.structured import read_object
 from curate.errors import CurateError
@@ -246,7 +246,7 @@ def read_replies(path: Path) -> None:
 def read_wire(path: Path) -> None:
     """Read what a server sends, and what is kept of it."""
     data = path.read_bytes()
-    read_message(data)
+    read_error_body(data)
     read_kept_reply(data)
     try:
         value = orjson.loads(data)

@@ -12,7 +12,7 @@ from curate.adherence.adherence_prompts import reason_schema
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion
-from curate.engines.chat_completions import read_labels
+from curate.engines.label_mass import read_label_mass
 from curate.engines.structured import BadReply, read_object
 from curate.records import AdherenceReason, UnscoredReason
 
@@ -103,7 +103,7 @@ def read_continuous(completion: Completion, config: AdherenceConfig) -> Adherenc
         return AdherenceAnswer(
             reason=UnscoredReason.NO_LOGPROBS, detail="the reply carries no log-probabilities"
         )
-    mass = read_labels(completion, ("yes", "no"), ignore_case=True)
+    mass = read_label_mass(completion, ("yes", "no"), ignore_case=True)
     if not mass.logprobs or mass.coverage < config.min_coverage:
         if config.on_missing == "half":
             return AdherenceAnswer(score=0.5, coverage=mass.coverage, imputed=True)

@@ -181,7 +181,7 @@ class Fault:
 
     @property
     def is_transient(self) -> bool:
-        """True if the same call may succeed later."""
+        """Tell whether the same call may succeed later."""
         return self.kind in TRANSIENT
 
     @property
@@ -231,22 +231,22 @@ class Engine(Protocol):
 
     @property
     def identity(self) -> EngineIdentity:
-        """Everything that determines replies besides the request."""
+        """Return everything that determines replies besides the request."""
         ...
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Features of the engine, fixed when it is opened."""
+        """Return the features of the engine, fixed when it is opened."""
         ...
 
     @property
     def open_dialogues(self) -> int:
-        """Number of dialogues that are best kept open at once (slots, or requests in flight)."""
+        """Return the number of dialogues that are best kept open at once (slots, or requests in flight)."""
         ...
 
     @property
     def context_tokens(self) -> int | None:
-        """Size of the context window in tokens; None where it is not known."""
+        """Return the size of the context window in tokens; None where it is not known."""
         ...
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:

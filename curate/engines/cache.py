@@ -13,7 +13,7 @@ from typing import Self
 import orjson
 
 from curate.engines.base import Completion
-from curate.engines.replies import completion_to_json, read_reply
+from curate.engines.replies import completion_to_json, read_stored
 from curate.storage.store import Store
 
 
@@ -66,7 +66,7 @@ class ReplyCache:
         """
         completions: dict[str, Completion] = {}
         for key, reply in self.store.get(keys).items():
-            completion = read_reply(reply)
+            completion = read_stored(reply)
             if completion is None:
                 self._unreadable.add(key)
             else:

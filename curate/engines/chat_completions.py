@@ -7,10 +7,9 @@ a `malformed_reply`.
 
 # No `from __future__ import annotations`: pydantic reads the types below as they stand.
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from operator import itemgetter
 from typing import Annotated, Any, Literal, Required
 
@@ -189,7 +188,7 @@ def read_first_token(logprobs: Any, request: Request) -> tuple[tuple[str, float]
         ValueError: they are missing, or have another form.
     """
     if logprobs is None:
-        raise ValueError("the log-probabilities that were asked for are missing")
+        raise ValueError("the requested log-probabilities are missing")
     first = _FIRST_TOKEN.validate_python(_LOGPROBS.validate_python(logprobs)["content"][0])
     # Different tokens may have the same text (bytes of a character, kinds of blanks): all are kept.
     pairs = [(top["token"], top["logprob"]) for top in first["top_logprobs"]]
@@ -285,55 +284,3 @@ def _kind_of_error(status: int, text: str) -> FaultKind:
     if status in (408, 504):
         return "timeout"
     return "server" if status >= 500 else "bad_request"
-
-
-LETTER_PREFIX = "Answer:"
-"""Forced start before a letter. After `(`, which suits digits, judges answer with digits where letters are asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelMass:
-    """Log-probability by label, of labels that were seen, and the probability they have together."""
-
-    logprobs: Mapping[str, float]
-    coverage: float
-
-    @property
-    def probabilities(self) -> dict[str, float]:
-        """Return the probabilities, renormalised over the labels seen; empty where none was."""
-        total = logsumexp(list(self.logprobs.values()))
-        return {label: math.exp(value - total) for label, value in self.logprobs.items()}
-
-    @property
-    def best(self) -> str | None:
-        """Return the most likely label, of equal ones the first requested; None where none was seen."""
-        return max(self.logprobs, key=lambda label: self.logprobs[label]) if self.logprobs else None
-
-
-def read_labels(
-    completion: Completion, labels: Sequence[str], *, ignore_case: bool = False
-) -> LabelMass:
-    """Sum the probability of each label over the tokens that spell it, from a completion's first token.
-
-    Args:
-        completion: reply to a request with `labels`.
-        labels: the labels, in order of preference for ties.
-        ignore_case: True for words (yes/no), False for letters and digits.
-    """
-    values_by_label: dict[str, list[float]] = {label: [] for label in labels}
-    folded = {(label.casefold() if ignore_case else label): label for label in labels}
-    for token, logprob in completion.first_token:
-        spelling = token.strip()
-        label = folded.get(spelling.casefold() if ignore_case else spelling)
-        if label is not None and logprob > -math.inf:
-            values_by_label[label].append(logprob)
-    logprobs = {label: logsumexp(values) for label, values in values_by_label.items() if values}
-    return LabelMass(logprobs, min(1.0, sum(math.exp(value) for value in logprobs.values())))
-
-
-def logsumexp(values: Sequence[float]) -> float:
-    """Return log(sum(exp(v))) without underflow; -inf for no values."""
-    if len(values) < 2:
-        return values[0] if values else -math.inf
-    top = max(values)
-    return top + math.log(sum(math.exp(value - top) for value in values))

@@ -27,7 +27,7 @@ from curate.engines.base import (
 )
 from curate.engines.config import Prices
 from curate.engines.redaction import redact_request
-from curate.engines.replies import checked
+from curate.engines.replies import storable
 from curate.engines.retrying import OneByOne, Retrying
 from curate.errors import BudgetReached
 
@@ -328,7 +328,7 @@ class Recorded:
         tallies = [self._accounting.of(request.purpose) for request in calls.values()]
         for tally in tallies:
             tally.sent += 1
-        completions = list(map(checked, await self._engine.complete(list(calls.values()))))
+        completions = list(map(storable, await self._engine.complete(list(calls.values()))))
         # Nothing may come between the replies and the cache.
         replies = dict(zip(calls, completions, strict=True))
         to_keep = {key: reply for key, reply in replies.items() if is_kept(reply)}

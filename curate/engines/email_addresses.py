@@ -1,6 +1,6 @@
 """E-mail addresses in a text, also encoded ones (`%40`) and those spelled out to hide them from programs.
 
-Each is looked for from its `@`, or what stands for it, outwards; the name before it is bounded, so the search is linear.
+Each is searched from its `@`, or another spelling of it, outwards; the name before it is bounded, so the search is linear.
 """
 
 from __future__ import annotations

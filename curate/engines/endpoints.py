@@ -85,7 +85,7 @@ class Endpoint:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
             skip_auto_headers=("Accept-Encoding", "User-Agent"),
-            # Only where there is a proxy: aiohttp reads the environment anew for each call.
+            # Only where there is a proxy: aiohttp reads the environment again for each call.
             trust_env=parts.scheme in proxies
             and not urllib.request.proxy_bypass(parts.hostname or ""),
         )

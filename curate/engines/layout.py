@@ -159,7 +159,7 @@ def render_message(
     if show_reasoning and message.reasoning:
         parts.append(f"(thinking) {message.reasoning}")
     content, hidden = message.content.strip(), 0
-    if message.role != "assistant":  # whose own words are what is judged
+    if message.role != "assistant":  # whose words are judged
         (role, in_name), (content, in_content) = hide_levels(role), hide_levels(content)
         hidden = in_name + in_content
     if content:

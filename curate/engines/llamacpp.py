@@ -3,14 +3,14 @@
 A slot is a context with a cache of its last prompt; llama.cpp gives a request to the free slot that
 shares the longest start with it, and siblings come one after the other, so that a dialogue is read
 once. Prompts that lost their slot are kept in memory up to `cache_mib`: a judge and a policy that take
-turns then do not read their dialogues anew each time.
+turns then do not read their dialogues again each time.
 
 Findings by trial (xllamacpp 2026.10), each with a test:
 - the context is divided among the slots, so it is set to that of a slot times their number;
 - `response_format` does not bind the reply (arrays overrun `maxItems`, or the call fails in the
   reply parser); a grammar made from the schema does;
 - a grammar starts after a prefill and would repeat it, so a schema replaces the prefill;
-- a prefill stands behind the template's own start as it is, also where that opens a thought: so a thought is put there;
+- a prefill goes behind the template's own start unchanged, also where that opens a thought: so a thought is put there;
 - a reply that meets the end of the context is reported as cut by `max_tokens`;
 - a request that names its slot goes past that memory, so none does;
 - log-probabilities are those of the raw softmax, whatever the temperature, top_p or grammar.
@@ -90,7 +90,7 @@ class LlamaCppEngine:
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer one after the other, each on the slot that has most of it cached.
 
-        One request a call leaves the choice of what comes between to the caller (see `client`).
+        With one request a call the client chooses the order (see `client`).
         """
         return [await self._answer(request) for request in requests]
 
@@ -110,14 +110,14 @@ class LlamaCppEngine:
         if self._has_prefill:
             begun = begun_reply(request, self._special, opens_thought=self._opens_thought)
         try:
-            body = to_body(request, begun, self._config.chat_template_kwargs)
+            body = llama_body(request, begun, self._config.chat_template_kwargs)
         except jsonschema.SchemaError as error:
             return failed("bad_request", f"the schema is not a JSON schema: {error.message}")
         loop = asyncio.get_running_loop()
         reply = await loop.run_in_executor(self._threads, self._call, body)
         if isinstance(reply, Completion):
             return reply
-        return read_reply(reply, request, self.context_tokens, body)
+        return read_response(reply, request, self.context_tokens, body)
 
     def _call(self, body: dict[str, Any]) -> dict[str, Any] | Completion:
         if self._server is None:
@@ -146,7 +146,7 @@ class LlamaCppEngine:
             )
 
 
-def to_body(request: Request, begun: str, template_kwargs: dict[str, Any]) -> dict[str, Any]:
+def llama_body(request: Request, begun: str, template_kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return a request in the form that `handle_chat_completions` takes.
 
     The samplers that llama.cpp adds by default (top_k, min_p) are turned off.
@@ -174,7 +174,7 @@ def to_body(request: Request, begun: str, template_kwargs: dict[str, Any]) -> di
     return body
 
 
-def read_reply(
+def read_response(
     reply: dict[str, Any], request: Request, context: int, body: dict[str, Any]
 ) -> Completion:
     """Return the completion of a reply from `handle_chat_completions` to `body`."""
@@ -198,7 +198,7 @@ def _grammar(schema: bytes) -> str:
     from xllamacpp import json_schema_to_grammar
 
     grammar: str = json_schema_to_grammar(orjson.dumps(for_grammar(orjson.loads(schema))).decode())
-    # Builds without llguidance give GBNF, where whitespace is a rule of its own.
+    # Builds without llguidance give GBNF, where whitespace is a separate rule.
     return "\n".join(
         'space ::= " "?' if line.startswith("space ::=") else line for line in grammar.split("\n")
     )

@@ -1,6 +1,6 @@
 """Model servers that answer on this machine, on the ports that their programs listen on by default.
 
-Only their list of models is asked for. The standard library asks it, so that a base install can look, too.
+Only their list of models is requested, by the standard library, so that a base install can look, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PORTS: Final[dict[int, str]] = {
     4000: "LiteLLM",
     1337: "Jan",
 }
-"""Port, and the program whose default it is (vLLM's first: the order in which they are looked at)."""
+"""Port, and the program whose default it is (vLLM's first: the order of the search)."""
 
 _PATIENCE = 2.0  # seconds; a server of this machine lists its models at once
 _LARGEST = 2_000_000  # bytes of a list of models
@@ -38,11 +38,11 @@ _NO_CHAT = re.compile(r"embed|rerank|whisper|(^|[-_/])(bge|tts|clip|asr)[-_]", r
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server that was asked which models it has.
+    """A server that answered a request for its list of models.
 
     Attributes:
-        models: their names in the server's order, those left out that embed, rank or hear by their name.
-        asks_for_key: it lists nothing without a key.
+        models: their names in the server's order, without those that embed, rank or transcribe by their name.
+        asks_for_key: True if it lists nothing without a key.
     """
 
     url: str
@@ -51,7 +51,7 @@ class FoundServer:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Nothing but the named server is asked: a redirect is an error like any other."""
+    """Refuses redirects, so that requests go to the named server only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -68,13 +68,13 @@ def ask_models(url: str) -> FoundServer | None:
     """Ask a server for its models.
 
     Returns:
-        None where nothing answers, or what answers is no model server or has no chat model.
+        None where no server answers, or it is no model server or has no chat model.
 
     Raises:
-        UsageError: that is no address.
+        UsageError: `url` is no address.
     """
     config = OpenAIConfig(model="any", base_url=url)
-    # No proxy stands between this machine and itself.
+    # This machine reaches itself without a proxy.
     opener = build_opener(_NoRedirect, *([] if config.is_hosted else [ProxyHandler({})]))
     request = Request(f"{config.base_urls[0]}/models", headers={"Accept": "application/json"})
     try:

@@ -22,11 +22,11 @@ from curate.engines.endpoints import BrokenReplyError, Endpoint, by_preference, 
 from curate.engines.openai_requests import (
     CONTINUING,
     Dialect,
+    group_requests,
     is_label_read,
+    read_error_body,
     read_list,
-    read_message,
     read_retry_after,
-    split,
     to_body,
     to_list_body,
 )
@@ -83,7 +83,7 @@ class OpenAIEngine:
         config = self.config
         detail = dict(self._detail)
         if not config.revision:
-            # The first stands for all: they serve the same, and one more must not change the identity.
+            # Only the first: all serve the same, and one more must not change the identity.
             detail["base_url"] = config.base_urls[0]
         for name in ("extra_body", "chat_template_kwargs"):
             if value := getattr(config, name):
@@ -123,7 +123,7 @@ class OpenAIEngine:
         """Return the indices of the requests that go in one HTTP call each; see `base.Splitting`."""
         if not self.dialect.label_lists or self.prompts is None:
             return [[index] for index in range(len(requests))]
-        return split(requests, list(map(self.prompts.label_ids, requests)))
+        return group_requests(requests, list(map(self.prompts.label_ids, requests)))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -220,7 +220,7 @@ class OpenAIEngine:
         except OSError as error:
             return failed("connection", self.scrub(f"{type(error).__name__}: {error}"))
         if status != 200:
-            message, code = read_message(body)
+            message, code = read_error_body(body)
             after = read_retry_after(headers)
             return read_error(status, self.scrub(message), retry_after=after, code=code)
         if self._key and len(self._key) >= _SHORTEST_KEY:
@@ -231,7 +231,7 @@ class OpenAIEngine:
             return failed("server", f"the reply is not JSON ({len(body)} bytes): {error}")
         if isinstance(value, dict) and value.get("error") and not value.get("choices"):
             # Gateways wrap the failure of the server behind them in a 200.
-            message, code = read_message(body)
+            message, code = read_error_body(body)
             status = int(code) if code.isdigit() else 502
             return read_error(status, self.scrub(message), code=code)
         self._note_model(value, endpoint)
@@ -259,4 +259,4 @@ class OpenAIEngine:
 
 _FINE = Completion()
 _SHORTEST_KEY = 12
-"""Characters of what is taken out of a reply. Servers of one's own are given words as keys, such as EMPTY."""
+"""Characters of a key that is removed from replies. Servers of one's own have words as keys, such as EMPTY."""

@@ -1,8 +1,8 @@
-"""Opening an OpenAI-compatible server: is it there, does it know the model, what can it do.
+"""Opening an OpenAI-compatible server: does it answer, does it have the model, which capabilities does it have.
 
-Servers say little about themselves, so what matters is tried: a first token with log-probabilities, a
-reply that only a schema could bring about, a list of prompts as token ids. A handful of tiny calls
-before a run saves a night of it. Of several addresses the first is tried in full; the others must say
+Servers say little about themselves, so their capabilities are tried: a first token with log-probabilities, a
+reply that only a schema could produce, a list of prompts as token ids. A handful of tiny calls
+before a run can save a night's run. Of several addresses the first is tried in full; the others must say
 the same of themselves and answer.
 """
 
@@ -23,7 +23,7 @@ from curate.engines.endpoints import BrokenReplyError, Endpoint
 from curate.engines.layout import Trunk
 from curate.engines.limiter import Limiter
 from curate.engines.openai import OpenAIEngine
-from curate.engines.openai_requests import CONTINUING, Dialect, read_message, to_body
+from curate.engines.openai_requests import CONTINUING, Dialect, read_error_body, to_body
 from curate.engines.prompt_length import PromptRoom
 from curate.engines.structured import BadReply, closed_object, read_object
 from curate.engines.tokens import PromptTokens, load_tokenizer
@@ -47,7 +47,7 @@ _SCHEMA_HELLO = Request(Trunk("Greet me, in JSON."), max_tokens=64, schema=_SCHE
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says about itself."""
+    """Facts that a server states about itself."""
 
     flavour: str = ""
     models: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class ServerFacts:
 
 
 async def open_openai(config: OpenAIConfig) -> OpenAIEngine:
-    """Reach the servers, check key and model name, try what they can do.
+    """Reach the servers, check key and model name, try their capabilities.
 
     Raises:
         UsageError: the key's variable is empty, the model is unknown, `prefill: on` is refused, several
@@ -144,7 +144,7 @@ async def _open_on(
 async def _ask_facts(config: OpenAIConfig, endpoint: Endpoint, key: str | None) -> ServerFacts:
     status, data = await _get(config, endpoint, "/models")
     if status in (401, 403):
-        message = read_message(data)[0].replace(key or "\0", "[key]")
+        message = read_error_body(data)[0].replace(key or "\0", "[key]")
         raise _key_refused(config, endpoint.url, message)
     entries: list[dict[str, Any]] = []
     if status == 200:
@@ -272,7 +272,7 @@ async def _probe(engine: OpenAIEngine, endpoint: Endpoint, facts: ServerFacts) -
 async def _probe_with_limit(
     engine: OpenAIEngine, endpoint: Endpoint, facts: ServerFacts
 ) -> Fault | None:
-    """Set what the server can do under one name of the token limit; else return its refusal of the plainest question."""
+    """Set the capabilities under one name of the token limit; else return the refusal of the plainest question."""
     for has_prefill in (True, False) if engine.dialect.has_prefill else (False,):
         for labels in (_HELLO.labels, ()):
             engine.dialect = replace(engine.dialect, has_prefill=has_prefill)
@@ -339,7 +339,7 @@ async def _try(engine: OpenAIEngine, endpoint: Endpoint, request: Request) -> Co
         if fault is None:
             engine.facts[_CACHED] = bool((reply.get("usage") or {}).get("prompt_tokens_details"))
             return completion
-        # Once more, for a server that mostly says what is asked for; most that do not never will.
+        # Once more, for a server that gives log-probabilities most of the time; most others never give them.
         if fault.kind == "malformed_reply" and attempt < min(retries, _SECOND_LOOKS):
             continue
         # A 500 is how some servers refuse a field; only one that is still loading is waited for.

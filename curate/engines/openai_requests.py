@@ -3,7 +3,7 @@
 Pure functions over a `Dialect`, so that each server's ways are tested without one.
 
 Label reads go as token ids where the recipe names the tokenizer: one `/completions` call carries all
-questions about a dialogue, so that a dozen of them cost one HTTP call and no template on the server. vLLM is asked for
+questions about a dialogue, so that a dozen of them cost one HTTP call and no template on the server. vLLM gives
 the log-probabilities of exactly the tokens that spell a label (`logprob_token_ids`), from the full
 softmax: none is missing because others were likelier. Servers without that field give the most likely
 tokens, as they do over chat. Text, JSON and tool calls stay with `/chat/completions`, where the server's
@@ -68,7 +68,7 @@ def to_body(request: Request, config: OpenAIConfig, dialect: Dialect) -> dict[st
     if request.temperature > 0 or request.sample:
         body["seed"] = request.seed
     if dialect.flavour == "llamacpp":
-        # Its own defaults would narrow what is sampled beyond what the request says.
+        # Its own defaults would narrow the sampling beyond the request.
         body["top_k"], body["min_p"] = 0, 0.0
     if config.reasoning_effort is not None:
         body["reasoning_effort"] = config.reasoning_effort
@@ -101,7 +101,7 @@ def with_extra(body: dict[str, Any], config: OpenAIConfig) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def read_message(data: bytes) -> tuple[str, str]:
+def read_error_body(data: bytes) -> tuple[str, str]:
     """Return message and code of an error body, in any of the forms that servers use."""
     try:
         body = orjson.loads(data)
@@ -125,7 +125,7 @@ def _seconds(date: str) -> float:
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date).
 
-    A date is read by the server's own clock where the reply says what it shows: this machine's may be hours off.
+    A date is compared with the server's own clock where the reply has its time: this machine's may be hours off.
     """
     named = {name.lower(): value for name, value in headers.items()}
     try:
@@ -172,7 +172,7 @@ def is_label_read(request: Request) -> bool:
     return bool(request.labels) and request.max_tokens == 1 and not request.schema
 
 
-def split(
+def group_requests(
     requests: Sequence[Request], label_tokens: Sequence[Mapping[int, str]]
 ) -> list[list[int]]:
     """Return the indices of the requests that go in one call each.
@@ -239,7 +239,7 @@ def read_list(
     try:
         validated = _COMPLETIONS.validate_python(reply)
         choices = _in_order(validated["choices"], len(group))
-        # Servers report what was cached for one prompt of a list at most: a lower bound.
+        # Servers report the cached tokens of one prompt of a list at most: a lower bound.
         cached = read_usage(validated.get("usage")).cached_tokens
         is_exact = dialect.label_lists == "exact" and any(labels)
         completions = [
@@ -247,7 +247,7 @@ def read_list(
             for choice, request, label_ids in zip(choices, group, labels, strict=True)
         ]
     except ValueError as error:
-        fault = malformed("the reply is not the list of completions that was asked for", error)
+        fault = malformed("the reply is not a list of completions for these prompts", error)
         return [fault] * len(group)
     usages = [Usage(len(prompt), 0, 1) for prompt in prompts]
     usages[-1] = replace(usages[-1], cached_tokens=min(cached, usages[-1].prompt_tokens))

@@ -1,6 +1,6 @@
 """Personal data in a text: one finder for redaction and for the push scan.
 
-- An **e-mail address** is looked for from its `@` outwards: `email_addresses`.
+- An **e-mail address** is searched from its `@` outwards: `email_addresses`.
 - A **card number** has the prefix and length of an issuer and a right check digit, in any groups of digits that
   stand together, whatever blanks, dots or dashes are between them. What comes before or after it (a number, an
   expiry date) does not hide it.
@@ -8,7 +8,7 @@
   code in any spelling; without a country code in groups, of some countries: behind a leading 0 in any groups, else
   in the groups that the country writes. A bare run of digits without a country code may be an order number, a date
   is none.
-- **National ids** and **names** are found where they are asked for: `national_ids`, `personal_names`.
+- **National ids** and **names** are found where their kinds are named: `national_ids`, `personal_names`.
 
 Each is linear in the text: groups of digits are found once, and only a bounded number of them is put together.
 """
@@ -27,7 +27,7 @@ from curate.engines.personal_names import find_names
 
 PersonalData = Literal["email", "phone", "card", "id", "name"]
 KINDS: tuple[PersonalData, ...] = ("email", "phone", "card")
-"""What is looked for unless other kinds are named."""
+"""The kinds that are found unless others are named."""
 REGIONS = (
     *("US", "GB", "DE", "FR", "NL", "AU", "IN", "JP", "ES", "IT", "BE"),
     *("PL", "SE", "DK", "NO", "FI", "CH", "BR", "CL", "MX", "CN", "CA"),
@@ -157,7 +157,7 @@ _ISSUED = re.compile(
 )
 _SHORTEST_CARD, _LONGEST_CARD = 13, 19
 _CARD_LABEL = re.compile(r"(?i:cv[vcn]2?|csc|cid|exp|valid|pin)(?![^\W\d_])")
-"""What may follow a card without a blank, and its digits after it: `cvv123`."""
+"""Labels that may follow a card without a blank, with digits after them: `cvv123`."""
 
 
 def _cards(text: str, chain: Sequence[_Group]) -> Iterator[Span]:

@@ -73,7 +73,7 @@ def find_names(text: str, words: Collection[str] | None = None) -> Iterator[tupl
 
 
 def marked_words(text: str) -> set[str]:
-    """Return the words of all names that stand behind a mark, without titles and what is no name."""
+    """Return the words of all names behind a mark, without titles and words that are no names."""
     words: set[str] = set()
     for mark in _MARK.finditer(text):
         name = _NAME.match(text, mark.end())

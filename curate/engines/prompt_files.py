@@ -8,7 +8,7 @@ inserted as they are, braces included. jinja2 is imported when the first text is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -44,12 +44,6 @@ def fill(text: str, **values: object) -> str:
 def _filled(text: str, values: tuple[tuple[str, str], ...]) -> str:
     """Cached, since the question about turn 3 is the same for every dialogue."""
     return _template(text).render(values)
-
-
-def listed(parts: Sequence[object], word: str = "and") -> str:
-    """Join parts as `3`, `3 and 4`, `3, 4 and 5`."""
-    words = [str(part) for part in parts]
-    return f" {word} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Taking personal data out of what is sent to a hosted model.
+"""Taking personal data out of requests to a hosted model.
 
-Only the request is changed: dialogues, records and exports keep their text. What is found is replaced by its kind in
+Only the request is changed: dialogues, records and exports keep their text. Personal data is replaced by its kind in
 brackets, the same everywhere, so that a judge can still follow who gave what. Every string of a request goes through
 it: contents, names, tool calls with their arguments, tool definitions down to the last enum, the start of the reply.
 """

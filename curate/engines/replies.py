@@ -37,7 +37,7 @@ class _Kept(TypedDict, total=False):
 _KEPT = TypeAdapter(_Kept)
 
 
-def checked(completion: Completion) -> Completion:
+def storable(completion: Completion) -> Completion:
     """Return a completion that can be stored: minus infinity replaced, a `malformed_reply` for other bad log-probabilities.
 
     Engines over HTTP check the whole reply where they read it (`engines.chat_completions`). A model in this process
@@ -91,7 +91,7 @@ def completion_from_json(row: Mapping[str, Any]) -> Completion:
     return Completion(**fields)
 
 
-def read_reply(reply: bytes) -> Completion | None:
+def read_stored(reply: bytes) -> Completion | None:
     """Return the completion of some JSON; None where it is damaged."""
     try:
         return completion_from_json(orjson.loads(reply))

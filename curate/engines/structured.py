@@ -1,7 +1,7 @@
 """JSON schema in, checked object out.
 
 A reply is never repaired by guessing: it is one whole JSON object that follows the schema, or it is a
-`BadReply` whose reason a stage can tell the judge. Fences and prose around the object are passed over,
+`BadReply` whose reason a stage can tell the judge. Fences and prose around the object are ignored,
 for engines that cannot be held to a schema.
 """
 
@@ -25,7 +25,7 @@ _DETAIL_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class BadReply:
-    """Why a reply is not the object that was asked for.
+    """Why a reply is not the requested object.
 
     Attributes:
         reason: `cut` (by its token limit), `not_json`, or `schema`.
@@ -108,7 +108,7 @@ def strict(schema: Mapping[str, Any], without: Collection[str] = ()) -> dict[str
     return result
 
 
-# Free blanks are what a small model fills with newlines until its tokens are spent.
+# Where a grammar allows any blanks, a small model writes newlines up to its token limit.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -132,14 +132,14 @@ class NoObjectError(ValueError):
 
 
 class SeveralObjectsError(ValueError):
-    """There is more than one, and none is the reply."""
+    """There are several JSON objects in a text."""
 
 
 def only_object(text: str) -> dict[str, Any]:
     """Return the one JSON object in a text; fences and prose around it are ignored.
 
     Raises:
-        NoObjectError, SeveralObjectsError: as they say.
+        NoObjectError, SeveralObjectsError: there is no object, or more than one.
         ValueError: the object is broken or has a key twice; the message says how, positions counted from its start.
     """
     start = _OBJECT_START.search(text)
@@ -162,7 +162,7 @@ def only_object(text: str) -> dict[str, Any]:
 
 
 def only_values(text: str) -> list[Any] | None:
-    """JSON values that follow one another and are all of a text, a list's elements; None for any other text."""
+    """Return the JSON values of a text that holds nothing else, lists as their elements; None for any other text."""
     decoder, at, values = json.JSONDecoder(), 0, []
     text = text.strip()
     while at < len(text):

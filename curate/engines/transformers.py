@@ -57,7 +57,7 @@ class _Row:
     """One request being answered.
 
     Attributes:
-        slot: of the last token in the tree, whose logits say what comes next.
+        slot: of the last token in the tree, whose logits give the next token.
         limit: tokens the reply may have, by the request, the config and the context.
         matcher: llguidance's state, where there is a schema.
     """
@@ -182,7 +182,7 @@ class TransformersEngine:
         self._keep(tree, max((row.ids for row in rows), key=len))
 
     def _advance(self, row: _Row, logits: torch.Tensor, tree: TokenTree) -> None:
-        """Choose the next token of a row and put it, and what it forces, into the tree."""
+        """Choose the next token of a row and put it, and the tokens that it forces, into the tree."""
         if row.request.labels and not row.reply:
             row.first_token = self._read_labels(row.request, logits)
         if row.matcher is not None:

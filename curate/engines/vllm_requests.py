@@ -1,6 +1,6 @@
 """A request in vLLM's terms, and vLLM's output as a completion.
 
-Pure functions without vLLM, so that what is sent and how it is read is tested where vLLM is not
+Pure functions without vLLM, so that requests and replies are tested where vLLM is not
 installed; `engines.vllm` is the thin engine beside them.
 
 Findings by reading and trial (vLLM 0.32), each with a test:
@@ -41,7 +41,7 @@ FIELDS = {
 _REFUSED = {
     "logprobs_mode": "scores are read from the raw softmax",
     "skip_tokenizer_init": "prompts are made with the model's tokenizer",
-    "runner": "only generation is asked for",
+    "runner": "only generation is used",
     "hf_token": "a recipe is written down with its run: put the token into the variable HF_TOKEN",
 }
 # Arguments that change speed, memory or logging and not the reply; all others are part of the identity.

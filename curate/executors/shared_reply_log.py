@@ -23,7 +23,7 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Completion, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.config import Prices
-from curate.engines.replies import completion_to_json, read_reply
+from curate.engines.replies import completion_to_json, read_stored
 from curate.errors import CurateError
 
 Wish = tuple[str, Any]
@@ -117,7 +117,7 @@ class KeptReplies:
     async def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
         """Return the replies that exist for these keys, whichever worker received them."""
         stored = await self._wish("get", list(keys))
-        read = {key: read_reply(reply) for key, reply in stored.items()}
+        read = {key: read_stored(reply) for key, reply in stored.items()}
         return {key: reply for key, reply in read.items() if reply is not None}
 
     def start_call(self) -> Awaitable[None] | None:

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion, Request
 from curate.engines.layout import defuse
-from curate.engines.prompt_files import listed
 from curate.engines.structured import as_shown, closed_object, only_object
 from curate.judging.config import SAMPLE_TEMPERATURE
 from curate.judging.rubric_prompts import RubricTexts
@@ -49,6 +48,7 @@ from curate.records import (
     UnscoredReason,
     Verdict,
 )
+from curate.wording import joined
 
 _INTEGER = {"type": "integer", "enum": [1, 2, 3, 4, 5]}
 _INTEGER_OR_NA = {"anyOf": [_INTEGER, {"type": "string", "enum": ["n/a"]}]}
@@ -90,14 +90,14 @@ def question(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> str:
     subjects = []
     if scope.turns:
         noun = "turn" if len(scope.turns) == 1 else "turns"
-        subjects.append(f"what the assistant did in {noun} {listed(scope.turns)}")
+        subjects.append(f"what the assistant did in {noun} {joined(scope.turns)}")
     if scope.conversation:
         subjects.append("the conversation as a whole")
     form: dict[str, Any] = {turn_key(turn): ["#"] * len(TURN_DIMENSIONS) for turn in scope.turns}
     lines = [texts.question(f"json.{wording}", what=" and ".join(subjects))]
     rules = []
     if scope.turns:
-        rules.append(texts.question("json.turns", dimensions=listed(TURN_DIMENSIONS)))
+        rules.append(texts.question("json.turns", dimensions=joined(TURN_DIMENSIONS)))
     if scope.conversation:
         form |= dict.fromkeys(CONVERSATION_DIMENSIONS, "#")
         rules.append(texts.question("json.na"))

@@ -14,7 +14,7 @@ from functools import cache
 
 import orjson
 
-from curate.engines.chat_completions import LETTER_PREFIX
+from curate.engines.label_mass import LETTER_PREFIX
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig

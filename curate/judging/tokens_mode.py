@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from curate.engines.base import Completion, Request
-from curate.engines.chat_completions import LETTER_PREFIX, LabelMass, logsumexp, read_labels
+from curate.engines.label_mass import LETTER_PREFIX, LabelMass, logsumexp, read_label_mass
 from curate.engines.layout import Trunk
 from curate.judging.rubric_prompts import WORDINGS, RubricTexts
 from curate.judging.session import Failure, Page, PageReading, Scope, Session, fault_of, mismatch_of
@@ -148,7 +148,7 @@ def read_item(
         fault = fault_of(completion)
         if fault is not None:
             return fault
-        masses.append(read_labels(completion, item.labels))
+        masses.append(read_label_mass(completion, item.labels))
     mass = _pool(masses)
     best = mass.best
     if best is None or mass.coverage < min_coverage:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from curate.engines.base import Completion, Request
-from curate.engines.chat_completions import LETTER_PREFIX, logsumexp, read_labels
+from curate.engines.label_mass import LETTER_PREFIX, logsumexp, read_label_mass
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.pair_prompts import ClosedQuestion
@@ -170,7 +170,7 @@ def _pick_label(completion: Completion, question: ClosedQuestion, min_coverage: 
     if completion.fault is not None:
         fault = completion.fault
         return Pick(None, question.neutralised, fault.reason, fault.kind)
-    mass = read_labels(completion, question.labels)
+    mass = read_label_mass(completion, question.labels)
     if mass.best is None or mass.coverage < min_coverage:
         detail = f"the letters hold {mass.coverage:.2f} of the mass"
         return Pick(None, question.neutralised, UnscoredReason.LOW_COVERAGE, detail)

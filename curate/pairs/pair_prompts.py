@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from curate.dialogue import Dialogue, Message
-from curate.engines.chat_completions import LETTER_PREFIX
+from curate.engines.label_mass import LETTER_PREFIX
 from curate.engines.layout import Defused, Trunk, defuse, fenced, trunk
-from curate.engines.prompt_files import fill, listed, prompt_file, prompt_sections
+from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.engines.structured import closed_object
 from curate.pairs.prefix import said_text
+from curate.wording import joined
 
 COMPARED = ("A", "B")
 NONE = "none"
@@ -65,7 +66,7 @@ class ClosedQuestion:
         example = '{"answer": "#"}'
         how = _section(
             "answer.json" if as_json else "answer",
-            labels=listed(self.labels, "or"),
+            labels=joined(self.labels, "or"),
             example=example,
         )
         return f"{self.text}{how}\n"
@@ -120,7 +121,7 @@ def suffices_questions(dialogue: Dialogue, turn: int, later: Sequence[int]) -> l
         "yes": "yes, its later faults follow from it",
         "no": "no, at least one of them is a fault of its own",
     }
-    later_turns = f"turn{'s' if len(later) > 1 else ''} {listed(later)}"
+    later_turns = f"turn{'s' if len(later) > 1 else ''} {joined(later)}"
     return _in_every_order(dialogue, "suffices", texts, 0, turn=str(turn), later=later_turns)
 
 

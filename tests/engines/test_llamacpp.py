@@ -9,9 +9,9 @@ import pytest
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, EngineIdentity, Request
-from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
 from curate.engines.config import LlamaCppConfig, OpenAIConfig
+from curate.engines.label_mass import read_label_mass
 from curate.engines.layout import Chat, Trunk, special_pattern
 from curate.engines.model_files import find_model, special_tokens
 from curate.engines.open import open_engine
@@ -20,7 +20,7 @@ from curate.errors import EngineError, UsageError
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs the extra [llamacpp]")
 
-from curate.engines.llamacpp import LlamaCppEngine, read_reply, to_body  # noqa: E402
+from curate.engines.llamacpp import LlamaCppEngine, llama_body, read_response  # noqa: E402
 
 needs_model = [
     pytest.mark.model,
@@ -119,7 +119,7 @@ class TestEmbedded:
         for other in others:
             assert other == pytest.approx(cold, abs=1e-4)
         # Asked for far enough down that no spelling of a digit is missing.
-        assert set(read_labels(reads[0], DIGITS).logprobs) == set(DIGITS)
+        assert set(read_label_mass(reads[0], DIGITS).logprobs) == set(DIGITS)
 
     async def test_a_schema_takes_nothing_from_a_label_read(self, engine):
         plain = await ask(engine, "Score 1-5:", labels=DIGITS, max_tokens=1)
@@ -275,12 +275,12 @@ class TestItsHttpServer:
 
 
 def test_a_body_holds_the_grammar_and_neutral_samplers():
-    body = to_body(make_request("hi", schema=SCHEMA, prefill="{"), "", {})
+    body = llama_body(make_request("hi", schema=SCHEMA, prefill="{"), "", {})
     assert "grammar" in body
     assert body["messages"][-1]["role"] == "user"
     assert (body["top_k"], body["min_p"]) == (0, 0.0)
     with pytest.raises(jsonschema.SchemaError):
-        to_body(make_request("hi", schema={"type": "flub"}), "", {})
+        llama_body(make_request("hi", schema={"type": "flub"}), "", {})
 
 
 CHATML = (
@@ -320,10 +320,10 @@ async def test_a_label_is_read_behind_a_thought_whatever_the_template_begins_wit
         return {top["token"]: top["logprob"] for top in first["top_logprobs"]}["4"]
 
     [reply] = await engine.complete([replace(read, thought="Hm.")])
-    assert read_labels(reply, DIGITS).logprobs["4"] == pytest.approx(written(start), abs=0.02)
+    assert read_label_mass(reply, DIGITS).logprobs["4"] == pytest.approx(written(start), abs=0.02)
     [bare] = await engine.complete([read])
     closed = "<think>\n\n</think>\n\n(" if opens else "("
-    assert read_labels(bare, DIGITS).logprobs["4"] == pytest.approx(written(closed), abs=0.02)
+    assert read_label_mass(bare, DIGITS).logprobs["4"] == pytest.approx(written(closed), abs=0.02)
     assert written(start) != pytest.approx(written(closed), abs=0.05)
     await engine.close()
 
@@ -331,4 +331,4 @@ async def test_a_label_is_read_behind_a_thought_whatever_the_template_begins_wit
 def test_an_error_of_llama_cpp_becomes_a_fault():
     reply = {"error": {"code": 400, "type": "exceed_context_size_error", "message": "m"}}
     body = {"messages": [{"role": "user"}]}
-    assert read_reply(reply, make_request("q"), 512, body).fault.kind == "context_overflow"
+    assert read_response(reply, make_request("q"), 512, body).fault.kind == "context_overflow"

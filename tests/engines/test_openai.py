@@ -9,7 +9,7 @@ from curate.engines.base import Capability, Request
 from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Trunk
 from curate.engines.open import open_engine
-from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
+from curate.engines.openai_requests import Dialect, read_error_body, read_retry_after, to_body
 from curate.errors import CurateError, EngineError, UsageError
 from tests.faults import Reset, Truncated
 from tests.servers import CountingServer, answer_by_hash, chat_completion
@@ -552,7 +552,7 @@ def test_a_date_to_retry_after_is_read_by_the_servers_clock(monkeypatch, hours):
     ],
 )
 def test_error_bodies_are_read_in_their_forms(body, expected):
-    assert read_message(body) == expected
+    assert read_error_body(body) == expected
 
 
 def named(name):

@@ -20,9 +20,9 @@ import xllamacpp
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Request
-from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
 from curate.engines.config import LlamaCppConfig, OpenAIConfig
+from curate.engines.label_mass import read_label_mass
 from curate.engines.layout import Trunk
 from curate.engines.model_files import find_model
 from curate.engines.open import open_engine
@@ -106,7 +106,7 @@ async def test_a_list_of_prompts_gives_what_chats_give(engine, address):
     for request, one in zip(requests, listed, strict=True):
         [other] = await chats.complete([request])
         assert one.usage.prompt_tokens == other.usage.prompt_tokens
-        found, expected = (read_labels(reply, DIGITS).logprobs for reply in (one, other))
+        found, expected = (read_label_mass(reply, DIGITS).logprobs for reply in (one, other))
         assert set(found) == set(DIGITS)
         # What is already cached changes the order of additions in quantised arithmetic.
         assert found == pytest.approx(expected, abs=0.25)
@@ -179,6 +179,8 @@ async def test_a_dialogue_is_judged_behind_thoughts_by_a_template_that_opens_the
     # What was thought is what the label is read behind.
     [with_thought] = await engine.complete(reads[:1])
     [without] = await engine.complete([replace(reads[0], thought="")])
-    assert read_labels(with_thought, DIGITS).logprobs != read_labels(without, DIGITS).logprobs
+    assert (
+        read_label_mass(with_thought, DIGITS).logprobs != read_label_mass(without, DIGITS).logprobs
+    )
     assert engine.prompts.prompt_text(reads[0]).endswith("\n</think>\n\n(")
     await engine.close()

@@ -17,8 +17,8 @@ import orjson
 import pytest
 
 from curate.engines.base import Capability, Completion, Request
-from curate.engines.chat_completions import read_labels
 from curate.engines.config import TransformersConfig
+from curate.engines.label_mass import read_label_mass
 from curate.engines.layout import Chat, Trunk
 from curate.engines.open import open_engine
 from curate.errors import EngineError, UsageError
@@ -478,7 +478,7 @@ async def test_the_small_model_judges(small_model, dtype):
         expected = engine.prompts.label_ids(request)
         by_text = {text: float(logprobs[index]) for index, text in expected.items()}
         assert dict(completion.first_token) == pytest.approx(by_text, abs=1e-4)
-        assert read_labels(completion, tuple("12345")).coverage > 0.05
+        assert read_label_mass(completion, tuple("12345")).coverage > 0.05
     used = [completion.usage for completion in completions]
     share = sum(usage.cached_tokens for usage in used) / sum(usage.prompt_tokens for usage in used)
     assert share > 0.6

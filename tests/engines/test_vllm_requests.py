@@ -15,7 +15,7 @@ from curate.engines.chat_completions import overflow
 from curate.engines.config import VllmConfig
 from curate.engines.layout import Trunk
 from curate.engines.open import open_engine
-from curate.engines.replies import checked, completion_from_json, completion_to_json
+from curate.engines.replies import completion_from_json, completion_to_json, storable
 from curate.engines.vllm_requests import (
     engine_args,
     identity_args,
@@ -211,7 +211,7 @@ class TestReadOutput:
 
     def test_an_impossible_label_is_very_unlikely_and_outlives_the_reply_log(self):
         output = make_output(logprobs=make_logprobs({22: -math.inf, 23: -3.0, 30: -1.0}))
-        reply = checked(read_output(output, make_request(labels=("4", "5")), LABELS, CONTEXT))
+        reply = storable(read_output(output, make_request(labels=("4", "5")), LABELS, CONTEXT))
         assert reply.first_token[-1] == ("4", -9999.0)
         kept = orjson.loads(orjson.dumps(completion_to_json(reply)))
         assert completion_from_json(kept) == reply

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines.base import Completion, Request
-from curate.engines.chat_completions import LabelMass
+from curate.engines.label_mass import LabelMass
 from curate.judging.config import RubricConfig
 from curate.judging.rubric import judge_dialogue
 from curate.judging.rubric_prompts import resolve_texts

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from curate.engines.base import Capability, Completion, Request
-from curate.engines.chat_completions import logsumexp
+from curate.engines.label_mass import logsumexp
 from curate.engines.scripted import ScriptedEngine
 from curate.judging.config import RubricConfig
 from curate.pairs.letters import Choice, ask_choice

@@ -17,9 +17,9 @@ from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
-from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
 from curate.engines.config import VllmConfig
+from curate.engines.label_mass import read_label_mass
 from curate.engines.layout import Trunk
 from curate.engines.model_pool import Asks
 from curate.engines.open import open_engine
@@ -120,7 +120,7 @@ async def test_every_label_is_read_from_the_full_softmax(
         ids = prompts.label_ids(request)
         assert reply.exact_labels
         assert sorted(text for text, _ in reply.first_token) == sorted(ids.values())
-        assert set(read_labels(reply, request.labels).logprobs) == set(request.labels)
+        assert set(read_label_mass(reply, request.labels).logprobs) == set(request.labels)
         read = dict(reply.first_token)
         errors += [abs(read[text] - float(expected[token])) for token, text in ids.items()]
     print(f"largest error of {len(errors)} label log-probabilities: {max(errors):.2e}")

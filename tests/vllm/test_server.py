@@ -21,9 +21,9 @@ from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
-from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
 from curate.engines.config import OpenAIConfig
+from curate.engines.label_mass import read_label_mass
 from curate.engines.layout import Trunk
 from curate.engines.model_pool import Asks
 from curate.engines.open import open_engine
@@ -184,7 +184,7 @@ async def test_label_reads_as_a_list_of_token_prompts_are_exact(
     for request, one, other in zip(requests, exact, over_chat, strict=True):
         assert one.exact_labels
         assert not other.exact_labels
-        found = read_labels(one, DIGITS).logprobs
+        found = read_label_mass(one, DIGITS).logprobs
         assert set(found) == set(DIGITS)
         # The same prompt, made here and made by the server: the same figures where both have them.
         named = {text: value for text, value in other.first_token if text in DIGITS}

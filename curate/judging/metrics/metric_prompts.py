@@ -15,13 +15,14 @@ import orjson
 
 from curate.dialogue import Dialogue, function_tool
 from curate.engines.layout import Trunk, defuse, lay_out, render_turns, rendered_call
-from curate.engines.prompt_files import fill, listed, prompt_file, prompt_sections
+from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.engines.structured import closed_object
 from curate.judging.metrics.call_comparison import describe_comparison
 from curate.judging.metrics.catalogue import LEVELS, Metric
 from curate.judging.metrics.config import MetricsConfig
 from curate.judging.tokens_mode import NA_LABEL, LabelQuestion
 from curate.records.metrics import CallComparison, MetricScale
+from curate.wording import joined
 
 BINARY_LABELS = ("P", "F")
 LABELS: Mapping[MetricScale, tuple[str, ...]] = {
@@ -92,7 +93,7 @@ def joint_question(
     by_scale = {scale: [metric for metric in metrics if metric.scale == scale] for scale in LEVELS}
     lines += [_text(f"json.{scale}", metrics=_names(of)) for scale, of in by_scale.items() if of]
     lines += [_text("json.na", metric=metric.name, na=metric.na) for metric in metrics if metric.na]
-    lines.append(_text("json.diagnosis", turns=listed(turns)))
+    lines.append(_text("json.diagnosis", turns=joined(turns)))
     return "\n".join([*lines, *_again(problem)])
 
 
@@ -107,7 +108,7 @@ def diagnosis_question(
     """
     told_scores = ", ".join(f"{name} {score}" for name, score in scores.items())
     form = {name: {"failure_code": "...", "turns": ["#"]} for name in scores}
-    text = _text("diagnose", scores=told_scores, turns=listed(turns))
+    text = _text("diagnose", scores=told_scores, turns=joined(turns))
     return "\n".join([text, _form(form), *_again(problem)])
 
 
@@ -152,7 +153,7 @@ def _form(form: Mapping[str, Any]) -> str:
 
 
 def _names(metrics: Sequence[Metric]) -> str:
-    return listed([metric.name for metric in metrics])
+    return joined([metric.name for metric in metrics])
 
 
 def _again(problem: str | None) -> list[str]:

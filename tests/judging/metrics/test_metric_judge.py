@@ -6,7 +6,7 @@ import pytest
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Fault, Request
-from curate.engines.chat_completions import LETTER_PREFIX
+from curate.engines.label_mass import LETTER_PREFIX
 from curate.errors import UsageError
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.records import MetricScore, MetricsScore, Unscored
