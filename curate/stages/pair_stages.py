@@ -96,49 +96,17 @@ def fork_stage(
     `where` is not part of the fingerprint: a changed condition admits other dialogues and leaves existing forks as they
     are.
     """
-    lead = judge_stage(judging, models.judge)
-    resolved = as_asked(judging, lead.mode)
     whole = rubric_stage(wordless(judging), models.judges, cascade)
-    several = scorers(models, cascade)
-    verifier = bind_verifier(judging, several, adherence)
+    verifier = bind_verifier(judging, scorers(models, cascade), adherence)
     check_curve(config, verifier.identity, "fork")
-
-    def forking(dialogue: Dialogue, asks: Asks) -> ForkAsks:
-        judge, policy, reviser = (
-            asks_about(dialogue, ask, stage=StageName.FORK)
-            for ask in (asks.judge, asks.policy, asks.reviser)
-        )
-
-        async def issue(part: Dialogue, turn: int) -> str:
-            return await describe_issue(part, turn, judge, resolved)
-
-        def mark(ask: Ask) -> Ask:
-            return asks_about(dialogue, ask, stage=StageName.FORK)
-
-        async def rejudge(part: Dialogue) -> Judged:
-            row = await whole.run(WorkItem(part), asks.with_judges(mark))
-            return row if judged.calibrated is None else judged.calibrated.apply(row)
-
-        async def score_facts(part: Dialogue, turn: int) -> TurnClaims | Unscored:
-            return await claims_of_turn(part, turn, judge, facts or FactualityConfig())
-
-        return ForkAsks(
-            judging=replace(
-                verifier.asks(asks.with_judges(mark)), score_facts=score_facts if facts else None
-            ),
-            policy=policy,
-            reviser=reviser,
-            describe_issue=issue,
-            rejudge=rejudge,
-            policy_id=label_of(models.policy.identity),
-            reviser_id=label_of(models.reviser.identity),
-        )
+    lead = as_asked(judging, judge_stage(judging, models.judge).mode)
+    bound = _Forker(lead, judged, whole, verifier, models, facts)
 
     async def run(item: WorkItem, asks: Asks) -> Forks:
         if item.judgment is None:
             raise ValueError("a fork needs the dialogue's judgment")
         return await fork_dialogue(
-            item.dialogue, item.judgment, forking(item.dialogue, asks), config, item.faults
+            item.dialogue, item.judgment, bound.asks(item.dialogue, asks), config, item.faults
         )
 
     def expected(dialogue: Dialogue, at: int, _: LookUp) -> list[Expected]:
@@ -152,7 +120,7 @@ def fork_stage(
             for name in ("judge", "policy", "reviser", *roles)
         )
         each = tuple((one, one) for one in judges) if len(judges) > 1 else ()
-        asks = forking(dialogue, Asks(judge, judge, policy, reviser, judge, judge, each))
+        asks = bound.asks(dialogue, Asks(judge, judge, policy, reviser, judge, judge, each))
         settled(ask_as_a_fork(dialogue, with_a_bad_turn(judgment, at, config), asks, config))
         return calls
 
@@ -168,6 +136,57 @@ def fork_stage(
         *([facts.model_dump(mode="json"), factuality_prompts()] if facts else []),
     )
     return Stage(StageName.FORK, rows_fingerprint, pair_identity(verifier.identity), run, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Forker:
+    """The models of a fork.
+
+    Attributes:
+        lead: how the leading judge, which describes flaws and checks facts, is asked.
+        judged: the stage that judged the dialogues.
+        whole: the stage that judges a dialogue with a candidate in it, without words.
+        facts: how claims are checked; False: not at all.
+    """
+
+    lead: RubricConfig
+    judged: Stage[Judged]
+    whole: Stage[Judged]
+    verifier: Verifier
+    models: ModelsByRole
+    facts: FactualityConfig | Literal[False]
+
+    def asks(self, dialogue: Dialogue, asks: Asks) -> ForkAsks:
+        """Bind what forking asks to open models; calls are marked as being about this dialogue."""
+
+        def about(ask: Ask) -> Ask:
+            return asks_about(dialogue, ask, stage=StageName.FORK)
+
+        marked = asks.with_judges(about)
+
+        async def describe(part: Dialogue, turn: int) -> str:
+            return await describe_issue(part, turn, marked.judge, self.lead)
+
+        async def rejudge(part: Dialogue) -> Judged:
+            row = await self.whole.run(WorkItem(part), marked)
+            calibrated = self.judged.calibrated
+            return row if calibrated is None else calibrated.apply(row)
+
+        async def score_facts(part: Dialogue, turn: int) -> TurnClaims | Unscored:
+            config = self.facts or FactualityConfig()
+            return await claims_of_turn(part, turn, marked.judge, config)
+
+        return ForkAsks(
+            judging=replace(
+                self.verifier.asks(marked), score_facts=score_facts if self.facts else None
+            ),
+            policy=about(asks.policy),
+            reviser=about(asks.reviser),
+            describe_issue=describe,
+            rejudge=rejudge,
+            policy_id=label_of(self.models.policy.identity),
+            reviser_id=label_of(self.models.reviser.identity),
+        )
 
 
 def natural_stage(
