@@ -47,7 +47,7 @@ from curate.judging.rubric_prompts import prompt_version
 from curate.records import Figure as MeasuredFigure
 from curate.records import JudgeIdentity, Judgment, Unscored, Verdict
 from curate.records.readings import dialogue_readings
-from curate.run.run_scores import labelled_readings
+from curate.run.labels.run_scores import labelled_readings
 from curate.selection.table import score_table
 from curate.statistics import RESAMPLES
 from curate.trust.agreement import auc, brier_score

@@ -94,19 +94,19 @@ from curate.records import (
 from curate.records.calibration_file import read_calibration
 from curate.records.several_judges import JuryRule
 from curate.records.validation_errors import validated
-from curate.run.agreement import measure_agreement
 from curate.run.audit import audit_run, plan_second_judging
-from curate.run.calibrate import Labels, calibrate, calibrate_with_gold
-from curate.run.certify import certify_run, keep_certificate
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.diff import diff_runs
-from curate.run.drawn_labels import given_labels
+from curate.run.labels.agreement import measure_agreement
+from curate.run.labels.calibrate import Labels, calibrate, calibrate_with_gold
+from curate.run.labels.certify import certify_run, keep_certificate
+from curate.run.labels.drawn_labels import given_labels
+from curate.run.labels.question import Question
+from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
 from curate.run.probe import plan_probe, probe_judge, write_probe
 from curate.run.probe_plan import CASES
-from curate.run.question import Question
 from curate.run.result import RunResult
-from curate.run.sample import sample
 from curate.run.trust_reports import write_trust_report
 from curate.run.verify import verify_run
 from curate.selection.config import SelectConfig
@@ -593,7 +593,7 @@ def certify(
 
     Args:
         run, gold, dimension, label: as in `agreement`.
-        bad, risk, confidence, of, column, may_stop: as `curate.run.certify.Question`.
+        bad, risk, confidence, of, column, may_stop: as `curate.run.labels.certify.Question`.
         out: file to write an issued certificate to, for `select.certificate`.
 
     Returns:

@@ -26,7 +26,7 @@ from typing import Any
 from curate.run.runlog import RunLog
 
 STEPS = {
-    "calibrate": ("curate.run.calibrate", "calibrate_with_gold"),
+    "calibrate": ("curate.run.labels.calibrate", "calibrate_with_gold"),
     "write_calibration": ("curate.storage.whole_files", "write_record"),
     "prepare_push": ("curate.publishing.push", "prepare_push"),
     "send": ("curate.publishing.push", "send"),

@@ -21,7 +21,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
         "curate.run.pipeline",
-        "curate.run.calibrate",
+        "curate.run.labels.calibrate",
         "curate.run.plan",
         "curate.publishing.push",
         "curate.cli.run",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration
     from curate.records.calibration import MetricWeights
-    from curate.run.calibrate import Fitted
+    from curate.run.labels.calibrate import Fitted
 
 
 def calibrate(
@@ -155,7 +155,7 @@ def calibrate(
         return
     out = out or Path("calibration.json")
     from curate.recipe import parse_source
-    from curate.run.calibrate import Labels, calibrate_by, merged
+    from curate.run.labels.calibrate import Labels, calibrate_by, merged
     from curate.storage.whole_files import write_record
 
     _check_origin(gold, shares, dimension, hold_out)
@@ -201,7 +201,7 @@ def _check_origin(
 def _fit_cascade(
     run: Path, gold: Path | None, lost: float, confidence: float, out: Path, as_json: bool
 ) -> None:
-    from curate.run.cascade_fit import fit_cascade
+    from curate.run.labels.cascade_fit import fit_cascade
     from curate.storage.whole_files import write_record
 
     fit, unused = fit_cascade(run, gold, risk=lost, confidence=confidence)

@@ -14,7 +14,7 @@ from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.records import PairCurve
-    from curate.run.pair_curves import PairPlan
+    from curate.run.labels.pair_curves import PairPlan
     from curate.trust.gold import Unused
 
 COARSE = "Twins show coarse differences only: prefer labelled pairs"
@@ -57,8 +57,8 @@ def _fit_by_asking(
     """Print what it costs, ask a recipe's judge, and write the curve; a dry run stops after the first."""
     from curate.cli.progress import one_bar
     from curate.recipe import load_recipe
+    from curate.run.labels.pair_curves import fit_by_asking, plan_labelled, plan_twins
     from curate.run.outputs import NATURAL_PAIRS, pair_file
-    from curate.run.pair_curves import fit_by_asking, plan_labelled, plan_twins
     from curate.storage.whole_files import write_record
     from curate.trust.gold import Unused
 
@@ -102,7 +102,7 @@ def _fit_by_asking(
 
 def _fit_to_run(run: Path, gold: Path | None, precision: float, out: Path, as_json: bool) -> None:
     """Fit the curve to the pairs that a run's judge compared, by labels of the data or of a file; no model calls."""
-    from curate.run.pair_curves import fit_from_choices, fit_from_run
+    from curate.run.labels.pair_curves import fit_from_choices, fit_from_run
     from curate.storage.whole_files import write_record
     from curate.trust.gold import Unused
 

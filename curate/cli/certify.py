@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from curate.records import Certificate
-    from curate.run.question import Question
+    from curate.run.labels.question import Question
 
 RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07)
 POWERS = (0.8, 0.9)
@@ -99,9 +99,9 @@ def certify(
     run folder; the manifest, `show` and the card repeat its sentence.
     """
     from curate.records import TrustKind
-    from curate.run.certify import certify_run, keep_certificate
-    from curate.run.drawn_labels import given_labels
-    from curate.run.question import Question
+    from curate.run.labels.certify import certify_run, keep_certificate
+    from curate.run.labels.drawn_labels import given_labels
+    from curate.run.labels.question import Question
     from curate.storage.whole_files import write_record
 
     question = Question(bad, risk, confidence, of, column, anytime, hold_out)
@@ -219,7 +219,7 @@ def _plan(
 
 
 def _make_plan(run: Path | None, question: Question, rates: list[float] | None) -> _Plan:
-    from curate.run.populations import SFT, check_set, promised_members
+    from curate.run.labels.populations import SFT, check_set, promised_members
     from curate.trust.guarantee import anytime_labels, labels_for, least_labels
 
     wrong = [rate for rate in rates or () if not 0 <= rate < 1]
@@ -247,7 +247,7 @@ def _make_plan(run: Path | None, question: Question, rates: list[float] | None) 
 
 def _show_plan(plan: _Plan) -> None:
     """Print the claim to certify and with how many bad ones among how many labels it passes."""
-    from curate.run.populations import SFT, named_set
+    from curate.run.labels.populations import SFT, named_set
     from curate.trust.guarantee import first_labels
 
     question, size = plan.question, plan.size
@@ -273,7 +273,7 @@ def _show_plan(plan: _Plan) -> None:
 
 def _show_labels_to_draw(plan: _Plan, run: Path | None) -> None:
     """Print how many labels to draw by true share of bad ones, and the command that draws them."""
-    from curate.run.populations import SFT
+    from curate.run.labels.populations import SFT
 
     question = plan.question
     of = question.of or SFT

@@ -158,7 +158,7 @@ def _scores(manifest: Manifest) -> Iterator[Line]:
 
 def _true_shares(result: RunResult) -> Iterator[Line]:
     """Yield shares corrected for the judge's errors, if `curate agreement` was run on these scores."""
-    from curate.run.agreement_marks import current_agreement
+    from curate.run.labels.agreement_marks import current_agreement
 
     report = current_agreement(result.folder, result.manifest.fingerprints)
     for share in report.shares if report is not None else ():

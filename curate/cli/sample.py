@@ -13,7 +13,7 @@ from curate.errors import UsageError
 from curate.wording import plural
 
 if TYPE_CHECKING:
-    from curate.run.sample import Sampled
+    from curate.run.labels.sample import Sampled
 
 Of = Annotated[
     str | None,
@@ -70,7 +70,7 @@ def sample(
     The draw is recorded with the run, so that `curate certify` knows which labels belong to it. By default it is
     from the SFT set for a certificate, else from all scored dialogues.
     """
-    from curate.run.sample import sample as sample_run
+    from curate.run.labels.sample import sample as sample_run
     from curate.trust.gold import GOOD
 
     options = _certify_options(purpose, risk, confidence)

@@ -54,7 +54,7 @@ def show(
 
     Columns for --where and --sort: docs/selecting.md.
     """
-    from curate.run.agreement_marks import current_agreement
+    from curate.run.labels.agreement_marks import current_agreement
     from curate.run.read_back import pairs_of_dialogue, read_judged, read_manifest, read_table
 
     if dialogue_id is not None:

@@ -21,7 +21,7 @@ from curate.records import (
     TrustKind,
 )
 from curate.report.charts import FigureBar, intervals
-from curate.run.agreement_marks import current_agreement
+from curate.run.labels.agreement_marks import current_agreement
 from curate.run.trust_reports import current_certificates, current_report
 from curate.wording import plural
 

@@ -31,22 +31,22 @@ from curate.planning.estimate import (
 from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
 from curate.records import Agreement, Rates, StageName
-from curate.run.agreement_marks import (
+from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
+from curate.run.export import export_run
+from curate.run.ingest import read_index, read_sources, summed
+from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
+from curate.run.labels.agreement_marks import (
     current_agreement,
     mark_warnings,
     write_marks,
 )
-from curate.run.certificates import (
+from curate.run.labels.certificates import (
     check_scores,
     check_source,
     check_stages,
     settle_certificates,
     write_certificate_marks,
 )
-from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
-from curate.run.export import export_run
-from curate.run.ingest import read_index, read_sources, summed
-from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
 from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
 from curate.run.result import RunResult

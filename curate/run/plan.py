@@ -23,8 +23,8 @@ from curate.planning.estimate import (
 from curate.planning.rates import MeasuredRates, measure_rates, rates_of
 from curate.recipe import Recipe
 from curate.records import SCORING, Estimate, JudgeIdentity, Rates
-from curate.run.agreement_marks import current_agreement, mark_warnings
 from curate.run.ingest import sample_sources
+from curate.run.labels.agreement_marks import current_agreement, mark_warnings
 from curate.run.outputs import SCORES
 from curate.run.pipeline import open_sources
 from curate.run.read_back import read_manifest

@@ -22,7 +22,7 @@ from curate.records import (
     UnscoredReason,
 )
 from curate.report.packed_columns import rounded
-from curate.run.populations import named_set
+from curate.run.labels.populations import named_set
 from curate.run.trust_reports import (
     current_certificates,
     report_path,

@@ -17,6 +17,7 @@ from curate.recipe import parse_recipe
 from curate.records import SCORING, Manifest, ReviewAnswer, ReviewReport
 from curate.run.export import export_run
 from curate.run.ingest import read_index
+from curate.run.labels.populations import UNIT, read_drawn, read_draws
 from curate.run.outputs import (
     DROPPED_PAIRS,
     NATURAL_PAIRS,
@@ -29,7 +30,6 @@ from curate.run.outputs import (
     stored_pairs,
     write_selection,
 )
-from curate.run.populations import UNIT, read_drawn, read_draws
 from curate.run.read_back import read_manifest
 from curate.run.reviews import (
     Reviews,

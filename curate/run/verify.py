@@ -39,8 +39,8 @@ from curate.run.file_differences import (
     value_difference,
 )
 from curate.run.ingest import DIALOGUES, FILES, INDEX, DialogueFile
+from curate.run.labels.populations import fitted_files
 from curate.run.pipeline import after_ingest, cleaning_of, write_manifest
-from curate.run.populations import fitted_files
 from curate.run.read_back import read_manifest
 from curate.run.reviews import answers_path
 from curate.run.runlog import RunLog

@@ -20,9 +20,10 @@ from curate.records import (
     TrustKind,
     TrustReport,
 )
-from curate.run.agreement import agreement_of
 from curate.run.audit import audit_run
-from curate.run.certify import (
+from curate.run.file_differences import Difference, RowDifferences, value_difference
+from curate.run.labels.agreement import agreement_of
+from curate.run.labels.certify import (
     QUESTIONS,
     after_questions,
     asked_question,
@@ -31,11 +32,10 @@ from curate.run.certify import (
     question_of,
     read_questions,
 )
-from curate.run.drawn_labels import labels_path, read_kept_labels
-from curate.run.file_differences import Difference, RowDifferences, value_difference
-from curate.run.populations import draw_folder, read_drawn, read_draws
+from curate.run.labels.drawn_labels import labels_path, read_kept_labels
+from curate.run.labels.populations import draw_folder, read_drawn, read_draws
+from curate.run.labels.sample import draw_again
 from curate.run.probe import outcomes_path, read_probe
-from curate.run.sample import draw_again
 from curate.run.trust_reports import is_current, read_trust_report, report_path
 from curate.trust.gold import parse_scales
 from curate.trust.probe_card import card_lines, card_sentence

@@ -4,7 +4,7 @@ The promise is P1: in at most a share `error` of such cases is more than a share
 the draw of the labels alone, so nothing is assumed of the judge, of how the set was selected or of how its members
 resemble each other: a test that holds for a finite set holds for one with clusters and ties, too. Three tests: of
 a set as it is (`p_value`), of a set while it is being labelled (`anytime`), and of thresholds on a score
-(`certified_threshold`). Numbers go in and come out; runs and files are `run.certify`'s.
+(`certified_threshold`). Numbers go in and come out; runs and files are `run.labels.certify`'s.
 
 numpy and scipy are imported where they are used, so that the command line starts fast.
 """

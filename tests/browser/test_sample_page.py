@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from curate.publishing.push import PushOptions, prepare_push
-from curate.run.populations import read_drawn, read_draws
+from curate.run.labels.populations import read_drawn, read_draws
+from curate.run.labels.sample import sample
 from curate.run.read_back import read_manifest
-from curate.run.sample import sample
 from curate.trust.gold import read_rows
 from curate.trust.guarantee import anytime, anytime_bound
 from tests.browser.conftest import check_accessible, open_at

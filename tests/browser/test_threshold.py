@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect
 from curate.api import certify
 from curate.records import Certificate
 from curate.records.judgment import Verdict
-from curate.run.populations import read_members
+from curate.run.labels.populations import read_members
+from curate.run.labels.sample import sample
 from curate.run.report import write_report
-from curate.run.sample import sample
 from tests.browser.conftest import open_at
 from tests.browser.test_review import rows
 

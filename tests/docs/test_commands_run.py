@@ -18,7 +18,7 @@ import pytest
 
 from curate.cli import main
 from curate.engines import local_servers
-from curate.run.populations import read_drawn, read_draws
+from curate.run.labels.populations import read_drawn, read_draws
 from tests.docs.blocks import FENCE, PAGES, ROOT, commands, name_of
 from tests.docs.desk import DIALOGUES, Judge, chat, fill_in, is_bad, number_of, review, write_lines
 from tests.hub_server import HubServer

@@ -34,12 +34,12 @@ from curate.records import (
     PreferencePair,
     TrustKind,
 )
-from curate.run.agreement_marks import filter_warnings, pair_warning
-from curate.run.pair_votes import preference_of
+from curate.run.labels.agreement_marks import filter_warnings, pair_warning
+from curate.run.labels.pair_votes import preference_of
+from curate.run.labels.run_scores import judgments_of
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.plan import make_plan
 from curate.run.read_back import read_manifest
-from curate.run.run_scores import judgments_of
 from curate.run.trust_reports import read_trust_report
 from curate.selection.columns import dimensions_of_column
 from tests.live import live_server

@@ -21,7 +21,7 @@ from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import UsageError
 from curate.recipe import parse_recipe
 from curate.records import AdherenceScore, Calibration, Unscored
-from curate.run.calibrate import Labels, _adherent_turns, calibrate, calibrate_run
+from curate.run.labels.calibrate import Labels, _adherent_turns, calibrate, calibrate_run
 from curate.run.pipeline import run_recipe
 from curate.sources import SourceConfig
 from curate.trust.calibration_fit import LabelledScore

@@ -18,7 +18,7 @@ import curate
 from curate.cli import app
 from curate.errors import UsageError
 from curate.records import Calibration, Judgment, StageName
-from curate.run.calibrate import calibrate_with_gold, calibrate_with_shares, merged
+from curate.run.labels.calibrate import calibrate_with_gold, calibrate_with_shares, merged
 from curate.run.pipeline import run_recipe
 from curate.run.staging import scored_rows
 from curate.trust.gold import GoldRow

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import UsageError
 from curate.recipe import Recipe
-from curate.run.agreement import measure_agreement
-from curate.run.calibrate import calibrate_with_gold, merged
-from curate.run.calibrate_metrics import metrics_of
+from curate.run.labels.agreement import measure_agreement
+from curate.run.labels.calibrate import calibrate_with_gold, merged
+from curate.run.labels.calibrate_metrics import metrics_of
+from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
-from curate.run.sample import sample
 from curate.storage.whole_files import write_record
 from curate.trust.gold import GivenLabels, GoldRow, labels_in_file
 from tests.live import live_server

@@ -19,11 +19,11 @@ from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import parse_recipe
 from curate.records import Certificate, TrustKind
-from curate.run.certify import question_of
-from curate.run.drawn_labels import is_held_out
+from curate.run.labels.certify import question_of
+from curate.run.labels.drawn_labels import is_held_out
+from curate.run.labels.populations import draw_folder, read_drawn, read_draws
+from curate.run.labels.question import Question
 from curate.run.pipeline import RunResult, run_recipe
-from curate.run.populations import draw_folder, read_drawn, read_draws
-from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
 from tests.live import live_server

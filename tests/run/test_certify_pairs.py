@@ -12,11 +12,11 @@ import pytest
 from curate.errors import UsageError
 from curate.pairs.config import ForkConfig
 from curate.records import Calibration, Certificate, DropReason, TrustKind
-from curate.run.calibrate import calibrate_with_gold
-from curate.run.drawn_labels import is_held_out
+from curate.run.labels.calibrate import calibrate_with_gold
+from curate.run.labels.drawn_labels import is_held_out
+from curate.run.labels.populations import read_drawn, read_draws
 from curate.run.outputs import set_fingerprint
 from curate.run.pipeline import run_recipe
-from curate.run.populations import read_drawn, read_draws
 from curate.run.trust_reports import read_trust_report
 from curate.trust.gold import GoldRow, read_gold
 from tests.live import live_server

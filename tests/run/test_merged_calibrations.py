@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from curate.records import Calibration
-from curate.run.calibrate import merged
+from curate.run.labels.calibrate import merged
 from curate.storage.whole_files import write_record
 
 JUDGE = {"engine": "openai", "model": "one"}

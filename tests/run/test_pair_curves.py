@@ -26,7 +26,7 @@ from curate.publishing.card import _decisions
 from curate.recipe import Recipe, load_recipe, parse_recipe
 from curate.records import PairCurve, PreferencePair
 from curate.records.validation import validate_record
-from curate.run.pair_curves import (
+from curate.run.labels.pair_curves import (
     fit_by_asking,
     fit_from_choices,
     fit_from_run,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from curate.errors import UsageError
-from curate.run.pair_votes import votes_by_pair
+from curate.run.labels.pair_votes import votes_by_pair
 from curate.trust.gold import ANSWERED_AGAIN, PairVote, Unused
 
 

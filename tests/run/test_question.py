@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from curate.errors import UsageError
-from curate.run.question import Question
+from curate.run.labels.question import Question
 
 
 @pytest.mark.parametrize(

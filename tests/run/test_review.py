@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from curate.errors import UsageError
 from curate.records import ReviewAnswer
 from curate.run.ingest import read_dialogues
+from curate.run.labels.populations import read_members
 from curate.run.outputs import set_fingerprint
-from curate.run.populations import read_members
 from curate.run.read_back import read_manifest
 from curate.run.review import review_run
 from curate.run.reviews import answers_path, merged, reviews_of

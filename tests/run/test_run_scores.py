@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from curate.records import Judgment
-from curate.run.run_scores import JudgedItem, item_reading, labelled_readings
+from curate.run.labels.run_scores import JudgedItem, item_reading, labelled_readings
 from curate.trust.gold import Item, Label, Unused
 from curate.trust.levels import LabelledReading
 

@@ -22,15 +22,15 @@ from curate.publishing.card import _judges
 from curate.recipe import Recipe, parse_recipe
 from curate.records import Judgment, TrustKind, Unscored
 from curate.records.validation import validate_record
-from curate.run.agreement import measure_agreement
 from curate.run.audit import audit_run, plan_second_judging
-from curate.run.cascade_fit import fit_cascade
-from curate.run.certify import certify_run
+from curate.run.labels.agreement import measure_agreement
+from curate.run.labels.cascade_fit import fit_cascade
+from curate.run.labels.certify import certify_run
+from curate.run.labels.populations import used_to_fit
+from curate.run.labels.question import Question
+from curate.run.labels.run_scores import adherence_of
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.plan import make_plan
-from curate.run.populations import used_to_fit
-from curate.run.question import Question
-from curate.run.run_scores import adherence_of
 from curate.stages import bind_stages, model_pool
 from curate.storage.whole_files import write_record
 from tests.live import live_server

@@ -13,8 +13,8 @@ import pytest
 from curate.recipe import parse_recipe
 from curate.records import Agreement, Certificate, TrustKind
 from curate.run.audit import audit_run
-from curate.run.calibrate import calibrate_run
 from curate.run.diff import diff_runs
+from curate.run.labels.calibrate import calibrate_run
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_table
 from curate.run.report import write_report

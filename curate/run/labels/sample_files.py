@@ -15,8 +15,8 @@ from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
 from curate.records import TURN_DIMENSIONS, Draw, PreferencePair
 from curate.run.ingest import read_dialogues, read_index
+from curate.run.labels.populations import PAIR_SETS, UNIT, is_of_pairs
 from curate.run.outputs import read_pairs
-from curate.run.populations import PAIR_SETS, UNIT, is_of_pairs
 from curate.storage.whole_files import atomic_file, make_folder
 from curate.trust.labelling_tools import TOOLS, LabellingItem, check_one_kind, tool_files
 from curate.untrusted import cell

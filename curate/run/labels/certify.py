@@ -1,8 +1,8 @@
 """`curate certify`: make a certificate about a set of a run from people's labels.
 
-The tests are in `trust.guarantee`. This module joins labels with the members of a set (`run.populations`) and with
-the draw that they are of (`run.sample`). A drawn member without a label counts as bad: why it was left out is not
-known. Members whose labels fitted the judge's calibration are set apart, and nothing is promised of them.
+The tests are in `trust.guarantee`. This module joins labels with the members of a set (`populations`) and with the draw
+that they are of (`sample`). A drawn member without a label counts as bad: why it was left out is not known. Members
+whose labels fitted the judge's calibration are set apart, and nothing is promised of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from curate.records import (
     ThresholdStep,
     TrustKind,
 )
-from curate.run.certificates import write_certificate_marks
-from curate.run.drawn_labels import (
+from curate.run.labels.certificates import write_certificate_marks
+from curate.run.labels.drawn_labels import (
     REJECTED_PREFERRED,
     DrawnLabels,
     check_hold_out,
@@ -38,8 +38,7 @@ from curate.run.drawn_labels import (
     one_a_group,
     read_labels,
 )
-from curate.run.outputs import set_fingerprint
-from curate.run.populations import (
+from curate.run.labels.populations import (
     PAIR_SETS,
     SCORED,
     SFT,
@@ -52,7 +51,8 @@ from curate.run.populations import (
     used_to_fit,
     without_units,
 )
-from curate.run.question import Question
+from curate.run.labels.question import Question
+from curate.run.outputs import set_fingerprint
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
 from curate.storage.line_files import LineFile, read_records

@@ -12,7 +12,7 @@ from curate.judging.metrics.catalogue import HIGHEST
 from curate.records import CutPoints, MetricsScore, StageName
 from curate.records.calibration import MetricCalibration, MetricWeights
 from curate.records.readings import METRIC, metric_value
-from curate.run.run_scores import labelled_readings, one_judge, rows_of
+from curate.run.labels.run_scores import labelled_readings, one_judge, rows_of
 from curate.trust.gold import Gold
 from curate.trust.levels import fit_cut_points
 from curate.trust.metric_weights import MeasuredDialogue, fit_metric_weights

@@ -40,14 +40,14 @@ from curate.records.agreement import (
     agreement_sentence,
 )
 from curate.records.readings import METRIC
-from curate.run.agreement_marks import write_marks
-from curate.run.calibrate_metrics import highest_levels, metrics_of
-from curate.run.drawn_labels import check_hold_out, given_labels, keep_labels, without_kept
 from curate.run.ingest import read_dialogues
+from curate.run.labels.agreement_marks import write_marks
+from curate.run.labels.calibrate_metrics import highest_levels, metrics_of
+from curate.run.labels.drawn_labels import check_hold_out, given_labels, keep_labels, without_kept
+from curate.run.labels.pair_votes import preference_of, votes_by_pair
+from curate.run.labels.run_scores import adherence_of, item_reading, judgments_of, one_judge
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
-from curate.run.pair_votes import preference_of, votes_by_pair
 from curate.run.read_back import read_manifest
-from curate.run.run_scores import adherence_of, item_reading, judgments_of, one_judge
 from curate.run.trust_reports import write_trust_report
 from curate.selection.table import facts_row
 from curate.trust.corrected_share import ShareName, Trials, correct_share, counted

@@ -1,7 +1,7 @@
 """People's labels of a run's dialogues or pairs: which members are bad, the recorded draw they are of, and which labels
 are kept from fitting.
 
-`trust.bad_rule` has the rule of what is bad, `run.sample` makes draws. Unused labels are counted by reason.
+`trust.bad_rule` has the rule of what is bad, `sample` makes draws. Unused labels are counted by reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.records import Draw, TrustKind
 from curate.run.ingest import read_dialogues
-from curate.run.populations import (
+from curate.run.labels.populations import (
     PAIR_SETS,
     UNIT,
     is_of_pairs,

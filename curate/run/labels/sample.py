@@ -24,9 +24,8 @@ from curate.records import (
     DrawStratum,
 )
 from curate.records.readings import METRIC
-from curate.run.calibrate_metrics import highest_levels, metrics_of
-from curate.run.outputs import set_fingerprint
-from curate.run.populations import (
+from curate.run.labels.calibrate_metrics import highest_levels, metrics_of
+from curate.run.labels.populations import (
     UNIT,
     draw_folder,
     is_of_pairs,
@@ -36,10 +35,11 @@ from curate.run.populations import (
     used_to_fit,
     without_units,
 )
-from curate.run.question import Question
+from curate.run.labels.question import Question
+from curate.run.labels.sample_files import check_out, write_sample
+from curate.run.labels.sample_page import write_sample_page
+from curate.run.outputs import set_fingerprint
 from curate.run.read_back import read_manifest
-from curate.run.sample_files import check_out, write_sample
-from curate.run.sample_page import write_sample_page
 from curate.storage.parquet_files import write_table
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import fingerprint

@@ -13,8 +13,8 @@ from typing import Any
 from curate.errors import UsageError
 from curate.records import Certificate, JudgeIdentity, StageName, TrustKind
 from curate.records.calibration_file import check_same_judge, described
+from curate.run.labels.populations import named_set, source_fingerprint
 from curate.run.outputs import PAIRS
-from curate.run.populations import named_set, source_fingerprint
 from curate.run.staging import Job
 from curate.run.trust_reports import current_certificates, keep_trust_report, write_mark
 from curate.stages import Stage

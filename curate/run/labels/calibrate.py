@@ -37,16 +37,16 @@ from curate.records.readings import (
     dialogue_readings,
     turn_value,
 )
-from curate.run.calibrate_metrics import fit_metrics, fitted, highest_levels, metrics_of
-from curate.run.drawn_labels import without_kept
 from curate.run.ingest import read_dialogues
-from curate.run.read_back import read_manifest
-from curate.run.run_scores import (
+from curate.run.labels.calibrate_metrics import fit_metrics, fitted, highest_levels, metrics_of
+from curate.run.labels.drawn_labels import without_kept
+from curate.run.labels.run_scores import (
     adherence_of,
     judgments_of,
     labelled_readings,
     one_judge,
 )
+from curate.run.read_back import read_manifest
 from curate.sources import SourceConfig, open_source
 from curate.storage.line_files import read_lines
 from curate.trust.calibration_fit import (

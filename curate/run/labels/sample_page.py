@@ -16,9 +16,9 @@ from curate.dialogue import Dialogue
 from curate.records import TURN_DIMENSIONS, Draw, Manifest, PreferencePair
 from curate.report.packed_columns import CONTENT_SIGNS, encoded
 from curate.report.page import chunks, page
-from curate.run.populations import is_of_pairs, named_set
-from curate.run.question import Question
-from curate.run.sample_files import drawn_dialogues, drawn_pairs, in_order
+from curate.run.labels.populations import is_of_pairs, named_set
+from curate.run.labels.question import Question
+from curate.run.labels.sample_files import drawn_dialogues, drawn_pairs, in_order
 from curate.storage.whole_files import atomic_file
 from curate.trust.bad_rule import BETTER
 from curate.trust.gold import GOOD

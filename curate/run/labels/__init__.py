@@ -1,0 +1,1 @@
+"""What joins people's labels with a run: draws to label, agreement, certificates, fitted calibrations and curves."""
