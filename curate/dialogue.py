@@ -146,14 +146,9 @@ class Dialogue(Frozen):
     @cached_property
     def content_hash(self) -> str:
         """Return a 128-bit hash (32 hex digits) of what a judge can see; id, labels, metadata and lineage are not part of it."""
-        seen = self.model_dump(
-            mode="json",
-            exclude=_UNSEEN,
-            exclude_defaults=True,
-        )
-        return hashlib.blake2b(
-            orjson.dumps(seen, option=orjson.OPT_SORT_KEYS), digest_size=16
-        ).hexdigest()
+        content = self.model_dump(mode="json", exclude=_UNSEEN, exclude_defaults=True)
+        text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+        return hashlib.blake2b(text, digest_size=16).hexdigest()
 
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
@@ -202,12 +197,12 @@ class Turn:
 
     @property
     def has_assistant(self) -> bool:
-        """True when the turn has an assistant message, so that it can be scored."""
+        """Return whether the turn has an assistant message, so that it can be scored."""
         return any(message.role == "assistant" for message in self.messages)
 
     @property
     def in_rubric(self) -> bool:
-        """True when the rubric scores this turn (turn 0 is shown but never scored)."""
+        """Return whether the rubric scores this turn (turn 0 is shown but never scored)."""
         return self.number > 0 and self.has_assistant
 
     @property
@@ -230,7 +225,7 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     """
     if "think" not in text.lower():
         return text, None
-    blocks = [found[1].strip() for found in _THINKING.finditer(text) if found[1] is not None]
+    blocks = [match[1].strip() for match in _THINKING.finditer(text) if match[1] is not None]
     rest = _THINKING.sub(_unclosed, text) if blocks else text
     for pattern in (_OPENED_BEFORE, _NEVER_CLOSED):
         match = pattern.match(rest)
@@ -242,8 +237,8 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     return rest.strip(), "\n\n".join(block for block in blocks if block) or None
 
 
-def _unclosed(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else ""
+def _unclosed(match: re.Match[str]) -> str:
+    return match[0] if match[1] is None else ""
 
 
 def function_tool(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ def plural(number: int, noun: str, several: str | None = None) -> str:
 
 
 def first_of(items: Sequence[object], most: int) -> str:
-    """The first of some items, and how many more there are: `a, b and 3 more`.
+    """Return the first of some items, and how many more there are: `a, b and 3 more`.
 
     Args:
         most: how many are named.

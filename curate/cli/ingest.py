@@ -96,7 +96,7 @@ def show_proposal(
     console.print(f"[bold]{escape(unknown.problem)}[/bold]{', and nothing was read' * ends_here}.")
     console.print(
         f"This mapping would read {proposal.rows_read} of {proposal.rows} sampled rows "
-        f"({escape(proposal.found)}):\n"
+        f"({escape(proposal.description)}):\n"
     )
     lines = ["source:", "  mapping:", *(f"    {line}" for line in proposal.yaml.splitlines())]
     console.print(escape("\n".join(lines)), soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -199,9 +199,24 @@ class DimensionAgreement(Frozen):
 
     @property
     def only_calibrated(self) -> bool:
-        """True where the gate passes by mapped levels but the run has the judge's own, uncalibrated digits."""
+        """Return whether the gate passes by mapped levels but the run has the judge's own, uncalibrated digits."""
         passes = self.gate.state == "pass" and self.gate.goes_by == "mapped"
         return passes and self.compared == "digits"
+
+    @property
+    def why_not(self) -> str:
+        """Return in a few words why the dimension may not be used as a filter."""
+        if self.only_calibrated:
+            return "its levels agree with people once they are calibrated, and here they are not"
+        levels = self.mapped if self.gate.goes_by == "mapped" and self.mapped else self.levels
+        value = levels.kappa.value
+        kappa = "kappa is not defined" if value is None else f"kappa {value:.2f}"
+        of = f"{plural(self.labels, 'label')} of {plural(self.dialogues, 'dialogue')}"
+        if self.gate.state == "fail":
+            return f"{kappa}, at most {self.gate.upper:.2f}, on {of}"
+        more = self.gate.more_dialogues
+        few = "too few labels to tell" if more is None else f"about {more:,} more would tell"
+        return f"{kappa} on {of}: {few}"
 
 
 class CorrectedShare(Frozen):
@@ -251,15 +266,15 @@ class CorrectedShare(Frozen):
     @property
     def described(self) -> str:
         """Return the reported and the corrected share in words."""
-        said = f"{self.name}: the judge says {self.reported:.0%} of {self.of:,}"
+        reported = f"{self.name}: the judge says {self.reported:.0%} of {self.of:,}"
         low, high = self.people_interval
         alone = f"the labels alone, if drawn at random, {self.people_share:.0%} ({low:.0%} to {high:.0%})"
         if self.refused or self.corrected is None or self.interval is None:
-            return f"{said}; {alone}; from both the share cannot be told: {self.refused}"
+            return f"{reported}; {alone}; from both the share cannot be told: {self.refused}"
         low, high = self.interval
         beyond = " (the formula leaves 0 to 100 %: look at the labels)" if self.beyond else ""
         return (
-            f"{said}; corrected for its errors on {plural(self.people_yes + self.people_no, 'label')} "
+            f"{reported}; corrected for its errors on {plural(self.people_yes + self.people_no, 'label')} "
             f"{self.corrected:.0%} (95 % {low:.0%} to {high:.0%}){beyond}; {alone}"
         )
 
@@ -301,29 +316,10 @@ class Agreement(TrustReport):
     def not_for_use(self) -> dict[str, str]:
         """Return the dimensions that may not be used as filters as the run has them, with the reason."""
         return {
-            name: why_not(dimension)
+            name: dimension.why_not
             for name, dimension in self.dimensions.items()
             if dimension.gate.state != "pass" or dimension.only_calibrated
         }
-
-
-def why_not(dimension: DimensionAgreement) -> str:
-    """Return in a few words why a dimension may not be used as a filter."""
-    if dimension.only_calibrated:
-        return "its levels agree with people once they are calibrated, and here they are not"
-    kappa = (
-        dimension.mapped
-        if dimension.gate.goes_by == "mapped" and dimension.mapped
-        else dimension.levels
-    )
-    value = kappa.kappa.value
-    shown = "kappa is not defined" if value is None else f"kappa {value:.2f}"
-    of = f"{plural(dimension.labels, 'label')} of {plural(dimension.dialogues, 'dialogue')}"
-    if dimension.gate.state == "fail":
-        return f"{shown}, at most {dimension.gate.upper:.2f}, on {of}"
-    more = dimension.gate.more_dialogues
-    few = "too few labels to tell" if more is None else f"about {more:,} more would tell"
-    return f"{shown} on {of}: {few}"
 
 
 def agreement_sentence(
@@ -331,36 +327,37 @@ def agreement_sentence(
 ) -> str:
     """Return the findings as one sentence, and one more for each corrected share."""
 
-    def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
+    def named(state: GateState) -> str:
         return ", ".join(
-            shown(name, dimension)
+            _with_kappa(name, dimension)
             for name, dimension in dimensions.items()
             if dimension.gate.state == state
         )
 
-    def passing(name: str, dimension: DimensionAgreement) -> str:
-        shown = f"{name} once it is calibrated" if dimension.only_calibrated else name
-        return f"{shown} (kappa at least {dimension.gate.lower:.2f})"
-
-    def failing(name: str, dimension: DimensionAgreement) -> str:
-        mapped = " once mapped" if dimension.gate.goes_by == "mapped" else ""
-        return f"{name} (kappa at most {dimension.gate.upper:.2f}{mapped})"
-
-    def waiting(name: str, dimension: DimensionAgreement) -> str:
-        more = dimension.gate.more_dialogues
-        return name if more is None else f"{name} (about {plural(more, 'more dialogue')})"
-
     parts = []
-    if passed := named("pass", passing):
+    if passed := named("pass"):
         parts.append(f"the judge is shown to agree with people on {passed}")
-    if failed := named("fail", failing):
+    if failed := named("fail"):
         parts.append(
             f"it is shown not to on {failed}"
             if parts
             else f"the judge is shown not to agree with people on {failed}"
         )
-    if open_ones := named("not_enough_labels", waiting):
+    if open_ones := named("not_enough_labels"):
         parts.append(f"there are too few labels to tell on {open_ones}")
     text = "; ".join(parts)
     sentences = [text, *(share.described for share in shares)]
     return " ".join(f"{one[0].upper()}{one[1:]}." for one in sentences)
+
+
+def _with_kappa(name: str, dimension: DimensionAgreement) -> str:
+    """Return a dimension's name with the bound of kappa that decided about it, or with the labels it lacks."""
+    gate = dimension.gate
+    if gate.state == "pass":
+        calibrated = " once it is calibrated" if dimension.only_calibrated else ""
+        return f"{name}{calibrated} (kappa at least {gate.lower:.2f})"
+    if gate.state == "fail":
+        mapped = " once mapped" if gate.goes_by == "mapped" else ""
+        return f"{name} (kappa at most {gate.upper:.2f}{mapped})"
+    more = gate.more_dialogues
+    return name if more is None else f"{name} (about {plural(more, 'more dialogue')})"

@@ -41,13 +41,13 @@ class Config(Frozen):
     def _read_off(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        read = {
+        settled = {
             key: _settle(value, cls.model_fields[key].annotation)
             if key in cls.model_fields
             else value
             for key, value in data.items()
         }
-        return {key: value for key, value in read.items() if value is not _ABSENT}
+        return {key: value for key, value in settled.items() if value is not _ABSENT}
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -72,8 +72,8 @@ def _settle(value: Any, annotation: Any) -> Any:
         for branch in branches:
             if get_origin(branch) is dict:
                 of = get_args(branch)[1]
-                read = {key: _settle(inner, of) for key, inner in value.items()}
-                return {key: inner for key, inner in read.items() if inner is not _ABSENT}
+                settled = {key: _settle(inner, of) for key, inner in value.items()}
+                return {key: inner for key, inner in settled.items() if inner is not _ABSENT}
     return value
 
 
@@ -113,11 +113,11 @@ def _with_off(schema: JsonSchemaValue) -> JsonSchemaValue:
         key: schema[key] for key in ("default", "description", "title") if key in schema
     }
     plain = {key: value for key, value in schema.items() if key not in annotations}
-    known = plain["anyOf"] if plain.keys() == {"anyOf"} else [plain]
-    more = [off for off in _OFF_SCHEMAS if off not in known]
-    if {"type": "boolean"} in known:
+    branches = plain["anyOf"] if plain.keys() == {"anyOf"} else [plain]
+    more = [off for off in _OFF_SCHEMAS if off not in branches]
+    if {"type": "boolean"} in branches:
         more = [off for off in more if off["type"] == "null"]
-    return {**annotations, "anyOf": [*known, *more]}
+    return {**annotations, "anyOf": [*branches, *more]}
 
 
 class MinGood(Config):

@@ -41,7 +41,7 @@ class CallMatch(Frozen):
 
     @property
     def is_exact(self) -> bool:
-        """True where all arguments are as expected."""
+        """Return whether all arguments are as expected."""
         return not (self.different or self.missing or self.extra)
 
 
@@ -103,7 +103,7 @@ class MetricScore(Frozen):
 
     @property
     def is_poor(self) -> bool:
-        """True for a score of 2 or less, and for fail."""
+        """Return whether the score is 2 or less, or fail."""
         return is_poor(self.score, self.scale)
 
 
@@ -143,7 +143,7 @@ class MetricsScore(DialogueScore):
 
     @property
     def is_flippable(self) -> bool:
-        """True where a change of the weights by up to 20 % can turn pass into fail or fail into pass."""
+        """Return whether a change of the weights by up to 20 % can turn pass into fail or fail into pass."""
         low, high = self.overall_range
         return low < self.pass_threshold <= high
 

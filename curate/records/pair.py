@@ -151,7 +151,7 @@ class LabelAgreement(Frozen):
 
     @property
     def is_shown(self) -> bool:
-        """True where the interval lies above 0.5, that is above chance."""
+        """Return whether the interval lies above 0.5, that is above chance."""
         return self.interval[0] > 0.5
 
     @property

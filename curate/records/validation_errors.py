@@ -53,7 +53,7 @@ def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
         )
         if is_echo:
             continue
-        shown = repr(problem.get("input"))[:80]
+        value = repr(problem.get("input"))[:80]
         match problem["type"]:
             case "extra_forbidden":
                 key = str(problem["loc"][-1])
@@ -68,7 +68,7 @@ def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
                 lines.append(f"{_below(place, 'engine')}: no engine is called '{engine}'{near}")
             case kind:
                 expectation = _EXPECTED.get(kind, problem["msg"].removeprefix("Value error, "))
-                got = "" if kind == "missing" else f" (got {shown})"
+                got = "" if kind == "missing" else f" (got {value})"
                 lines.append(f"{place}: {expectation}{got}" if place else f"{expectation}{got}")
     return UsageError(what, got="\n    ".join(dict.fromkeys(lines)), fix=_SCHEMA)
 
@@ -78,7 +78,7 @@ def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
 
     pydantic's names for the branch of a union are left out; an engine's name chooses the branch.
     """
-    shown: list[str] = []
+    keys: list[str] = []
     models = section = roots
     for part in location:
         section = models
@@ -86,19 +86,19 @@ def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
         if branch:
             models = branch
         elif not _is_internal(part):
-            shown.append(str(part))
+            keys.append(str(part))
             fields = [
                 model.model_fields[str(part)] for model in models if part in model.model_fields
             ]
             models = [inner for field in fields for inner in _models_in(field.annotation)] or models
-    return ".".join(shown), section, models
+    return ".".join(keys), section, models
 
 
 def _hint(key: str, models: Models, roots: Models) -> str:
     """Return what replaced an unknown key, the nearest key, or the engine that has it, in words."""
     for model in models:
-        if key in (gone := getattr(model, "gone", {})):
-            return f" any more; {gone[key]}"
+        if key in (removed := getattr(model, "gone", {})):
+            return f" any more; {removed[key]}"
     tagged = [model for model in models if _tag(model) is not None]
     others = [model for model in _models_in_all(roots) if _tag(model) and key in model.model_fields]
     if len(tagged) == len(models) == 1 and others:
@@ -108,8 +108,8 @@ def _hint(key: str, models: Models, roots: Models) -> str:
     return _nearest(key, [name for model in models for name in model.model_fields])
 
 
-def _nearest(key: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
+def _nearest(key: str, keys: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, keys, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
@@ -143,13 +143,13 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def _models_in_all(models: Models) -> list[type[BaseModel]]:
     """Return these models and all models in their fields, each once."""
-    seen: dict[type[BaseModel], None] = {}
+    all_models: dict[type[BaseModel], None] = {}
     queue = list(models)
     while queue:
         model = queue.pop(0)
-        if model not in seen:
-            seen[model] = None
+        if model not in all_models:
+            all_models[model] = None
             queue += [
                 inner for f in model.model_fields.values() for inner in _models_in(f.annotation)
             ]
-    return list(seen)
+    return list(all_models)

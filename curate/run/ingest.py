@@ -456,7 +456,7 @@ def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None
     """
     path = new_recipe(Path(recipe_name(config)))
     lines = [
-        f"# {proposal.rows_read} of {proposal.rows} sampled rows can be read so: {proposal.found}."
+        f"# {proposal.rows_read} of {proposal.rows} sampled rows can be read so: {proposal.description}."
     ]
     lines += [f"# Look at this: {doubt}." for doubt in proposal.doubts]
     lines += [] if recipe is None else [f"extends: {recipe}"]

@@ -147,7 +147,7 @@ class SourceConfig(Config):
 
     @property
     def on_hub(self) -> bool:
-        """True when a Hub-only setting is given, so that the path is read through `datasets`."""
+        """Return whether a Hub-only setting is given, so that the path is read through `datasets`."""
         return any(
             value is not None for value in (self.config, self.split, self.revision, self.streaming)
         )

@@ -54,12 +54,12 @@ def csv_rows(
 
 
 def _row(number: int, header: list[str], cells: list[str]) -> RawRow:
-    shown = [shown_bytes(cell) for cell in cells]
+    texts = [shown_bytes(cell) for cell in cells]
     if any(map(has_surrogate, cells)):
-        return RawRow(number, shown, "bad_encoding", "bytes that cannot be decoded")
+        return RawRow(number, texts, "bad_encoding", "bytes that cannot be decoded")
     if len(cells) != len(header):
         detail = f"{plural(len(cells), 'cell')} under {plural(len(header), 'column name')}"
-        return RawRow(number, shown, "shape_mismatch", detail)
+        return RawRow(number, texts, "shape_mismatch", detail)
     return RawRow(number, {name: cell or None for name, cell in zip(header, cells, strict=True)})
 
 

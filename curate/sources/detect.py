@@ -134,10 +134,10 @@ def key_names(rows: Iterable[Row]) -> str:
             inner = keys.setdefault(f"{key}[*]" if is_list else str(key), {})
             for item in value[:3] if is_list else [value]:
                 inner.update(dict.fromkeys(map(str, item)) if isinstance(item, dict) else {})
-    shown = [
+    names = [
         f"{key} ({', '.join(list(inner)[:8])})" if inner else key for key, inner in keys.items()
     ]
-    return first_of(shown, 20)
+    return first_of(names, 20)
 
 
 def summarise(detections: dict[str, Detection]) -> Detection:

@@ -42,13 +42,13 @@ def hub_recipes() -> list[HubRecipe]:
     return [_read(path) for path in sorted((recipes_folder() / "hub").glob("*.yaml"))]
 
 
-def find_hub_recipe(wanted: str) -> HubRecipe:
+def find_hub_recipe(query: str) -> HubRecipe:
     """Return a recipe by its name or its dataset's id, with or without the prefix `hub:`.
 
     Raises:
         UsageError: there is no such recipe; the message suggests the nearest.
     """
-    name = wanted.removeprefix(PREFIX).strip().lower()
+    name = query.removeprefix(PREFIX).strip().lower()
     recipes = hub_recipes()
     recipes_by_name = {
         key.lower(): recipe for recipe in recipes for key in (recipe.dataset, recipe.name)
@@ -58,7 +58,7 @@ def find_hub_recipe(wanted: str) -> HubRecipe:
     close = difflib.get_close_matches(name, recipes_by_name, n=1, cutoff=0.5)
     raise UsageError(
         "there is no ready recipe of that name",
-        got=wanted,
+        got=query,
         expected=f"did you mean {PREFIX}{recipes_by_name[close[0]].dataset}?" if close else None,
         fix="`curate recipes` lists them; any other dataset is read with `curate ingest` and a recipe of your own",
     )

@@ -104,8 +104,8 @@ def _line_row(number: int, line: bytes, encoding: str | None) -> RawRow:
     try:
         text = line.decode(block_codec(encoding))
     except UnicodeDecodeError as problem:
-        shown = line.decode("utf-8", "backslashreplace").strip()
-        return RawRow(number, shown, "bad_encoding", f"byte {problem.start}: {problem.reason}")
+        escaped = line.decode("utf-8", "backslashreplace").strip()
+        return RawRow(number, escaped, "bad_encoding", f"byte {problem.start}: {problem.reason}")
     return _parsed(number, text.strip())
 
 

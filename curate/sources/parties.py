@@ -68,16 +68,16 @@ def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Raw, list[st
     Args:
         dialogues: the speakers of each dialogue in order.
     """
-    spoken = Counter(name for names in dialogues for name in names if name is not None)
-    if len(spoken) > MOST_NAMES:
+    counts = Counter(name for names in dialogues for name in names if name is not None)
+    if len(counts) > MOST_NAMES:
         return {"in_order": ["user", "assistant"]}, ["who speaks first is taken for the user"]
     doubts: list[str] = []
-    roles = {name: role for name in spoken if (role := known_role(name)) is not None}
-    roles |= _by_words(spoken.keys() - roles.keys(), set(roles.values()))
-    _second_party(roles, spoken, doubts)
-    unknown = [name for name in spoken if name not in roles]
+    roles = {name: role for name in counts if (role := known_role(name)) is not None}
+    roles |= _by_words(counts.keys() - roles.keys(), set(roles.values()))
+    _second_party(roles, counts, doubts)
+    unknown = [name for name in counts if name not in roles]
     if unknown:
-        _guess(roles, unknown, dialogues, spoken, doubts)
+        _guess(roles, unknown, dialogues, counts, doubts)
     unusual = {
         name: role for name, role in roles.items() if ROLES.get(name.strip().lower()) != role
     }
@@ -106,13 +106,13 @@ def _by_words(names: set[str], known_roles: set[str]) -> dict[str, str]:
     )
 
 
-def _second_party(roles: dict[str, str], spoken: Counter[str], doubts: list[str]) -> None:
+def _second_party(roles: dict[str, str], counts: Counter[str], doubts: list[str]) -> None:
     """Make a system speaker with a quarter or more of all messages the assistant, if there is no assistant."""
-    total = spoken.total()
+    total = counts.total()
     if "assistant" in roles.values():
         return
     for name, role in roles.items():
-        if role == "system" and spoken[name] * 4 >= total:
+        if role == "system" and counts[name] * 4 >= total:
             roles[name] = "assistant"
             doubts.append(f"'{name}' is taken for the assistant")
             return
@@ -122,13 +122,13 @@ def _guess(
     roles: dict[str, str],
     unknown: list[str],
     dialogues: Sequence[Sequence[str | None]],
-    spoken: Counter[str],
+    counts: Counter[str],
     doubts: list[str],
 ) -> None:
     """Assign the missing roles to the unknown speakers who speak most, or first, and leave the others out."""
     missing = [role for role in ("user", "assistant") if role not in roles.values()]
     first = Counter(name for names in dialogues for name in names[:1] if name in unknown)
-    candidates = sorted(unknown, key=lambda name: (-spoken[name], -first[name]))[: len(missing)]
+    candidates = sorted(unknown, key=lambda name: (-counts[name], -first[name]))[: len(missing)]
     if len(missing) == 2:
         candidates.sort(key=lambda name: -first[name])
         doubts.append("who speaks first is taken for the user")

@@ -37,7 +37,7 @@ class Proposal:
     Attributes:
         mapping: the mapping.
         settings: the mapping's settings in a recipe.
-        found: description of the structure found.
+        description: the structure, in words.
         doubts: points that the user has to check.
         rows: number of rows of the sample, laid out by the mapping.
         rows_read: number of these rows that the mapping reads.
@@ -47,7 +47,7 @@ class Proposal:
 
     mapping: Mapping
     settings: dict[str, Any]
-    found: str
+    description: str
     doubts: tuple[str, ...]
     rows: int
     rows_read: int
@@ -63,7 +63,7 @@ class Proposal:
         """Return the proposal as `--json` prints it."""
         return {
             "mapping": self.settings,
-            "found": self.found,
+            "found": self.description,
             "doubts": list(self.doubts),
             "rows_sampled": self.rows,
             "rows_read": self.rows_read,
@@ -131,7 +131,7 @@ def detect_structure(values: Sequence[Any], sampled: int) -> Detection | None:
     ):
         return None  # the file may be one object of many dialogues
     best = certain[0]
-    reason = f"{best.found}; {best.rows_read} of {best.rows} sampled rows can be read so"
+    reason = f"{best.description}; {best.rows_read} of {best.rows} sampled rows can be read so"
     return Detection(
         "mapping", best.rows_read / best.rows, sampled, reason=reason, mapping=best.mapping
     )
@@ -217,7 +217,7 @@ def _try(
         else:
             example = example or draft.messages
     rows_read = len(rows) - unread.total()
-    description, doubts = candidate.found, candidate.doubts
+    description, doubts = candidate.description, candidate.doubts
     return Proposal(
         mapping, settings, description, doubts, len(rows), rows_read, dict(unread), example
     )

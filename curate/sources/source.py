@@ -71,7 +71,7 @@ class Source:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Labels of the files that are read, in order."""
+        """Return the labels of the files that are read, in order."""
         return tuple(part.label for part in self.parts)
 
     def check_read(self, tally: RowCounts, see: str | None = None) -> None:
@@ -87,29 +87,32 @@ class Source:
             SourceError: none can be read though the shape was detected.
         """
         if tally.rows_left_out and not tally.rows_in:
-            shown = ", ".join(f"{name} {n:,}" for name, n in tally.rows_left_out.most_common(4))
+            conditions = ", ".join(
+                f"{name} {n:,}" for name, n in tally.rows_left_out.most_common(4)
+            )
             raise UsageError(
                 f"source.where leaves out every row of {', '.join(self.config.paths)}",
-                got=f"{plural(tally.rows_left_out.total(), 'row')}, left out by {shown}",
+                got=f"{plural(tally.rows_left_out.total(), 'row')}, left out by {conditions}",
                 fix="compare source.where with the values that the data has",
             )
         if tally.rows_used or not tally.rows_in:
             return
-        shown = ", ".join(f"{reason} {n:,}" for reason, n in tally.reasons.most_common(4))
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in tally.reasons.most_common(4))
         values = (raw.value for part in self.parts for raw in islice(part.rows(), SAMPLE))
         rows = map(as_mapped_row if self.config.mapping else as_row, values)
         keys = key_names(row for row in rows if row)
-        named = {"mapping": self.config.mapping is not None, "shape": self.config.shape != "auto"}
-        wrong = " or ".join(f"source.{key}" for key, is_set in named.items() if is_set)
-        where = f"; {see} has each row's reason" if see else ""
+        fix = "fix the rows, or describe them as source.mapping"
+        is_set = self.config.mapping is not None or self.config.shape != "auto"
+        if is_set:
+            fix = f"fix source.{'mapping' if self.config.mapping else 'shape'}"
         if tally.reasons["unknown_role"]:
             name = "mapping" if self.config.mapping else "columns"
-            where = f", or say who speaks as source.{name}.roles or in_order{where}"
-        raise (UsageError if wrong else SourceError)(
+            fix += f", or say who speaks as source.{name}.roles or in_order"
+        raise (UsageError if is_set else SourceError)(
             f"no row of {', '.join(self.config.paths)} can be read",
-            got=f"0 of {plural(tally.rows_in, 'row')} as {self.detection.shape} ({shown})",
+            got=f"0 of {plural(tally.rows_in, 'row')} as {self.detection.shape} ({reasons})",
             expected=f"what fits the keys there are: {keys}" if keys else "rows with keys",
-            fix=f"fix {wrong or 'the rows, or describe them as source.mapping'}{where}",
+            fix=f"{fix}; {see} has each row's reason" if see else fix,
         )
 
     def read(
@@ -133,13 +136,14 @@ class Source:
             for label, detection in self.detections.items()
         }
         units = (unit for part in self.parts for unit in readers[part.label].units(part, maker))
-        taken = made = 0
+        n_units = n_dialogues = 0
+        cap = self.config.cap or sys.maxsize
         for unit in units:
-            whole = unit if self.config.cap is None else capped(unit, self.config.cap - made)
-            taken += bool(unit.rows)
-            made += len(whole.dialogues)
-            yield whole
-            if taken == self.config.limit or (self.config.cap or sys.maxsize) <= made:
+            within_cap = capped(unit, cap - n_dialogues)
+            n_units += bool(unit.rows)
+            n_dialogues += len(within_cap.dialogues)
+            yield within_cap
+            if n_units == self.config.limit or n_dialogues >= cap:
                 return
 
 
@@ -184,7 +188,7 @@ def _numbered(rows: Iterable[Any]) -> Callable[[], Iterator[RawRow]]:
 
 
 def _raw_row(number: int, row: Any) -> RawRow:
-    """A row from memory; files are checked as they are parsed, these have to be here."""
+    """Return a row from memory; files are checked as they are parsed, these have to be here."""
     try:
         orjson.dumps(row)
     except (orjson.JSONEncodeError, TypeError, RecursionError) as problem:

@@ -152,8 +152,8 @@ def _of_texts(path: Path, lists: list[list[Any]], values: Values) -> Iterator[Pr
             speakers = selector_of((*other, None))
             message = {"role_from": "speaker", "text": "text"}
             mapping = {"each": {"speaker": speakers, "text": each}, "messages": [message]} | roles
-            found = f"texts in '{each}', their speakers in '{speakers}'"
-            yield ProposedMapping(mapping, found, tuple(doubts))
+            description = f"texts in '{each}', their speakers in '{speakers}'"
+            yield ProposedMapping(mapping, description, tuple(doubts))
             return
     marked = list(
         _of_transcripts(selector_of(path), ["\n".join(map(str, value)) for value in lists])
@@ -182,8 +182,8 @@ def _of_exchanges(path: Path, lists: list[list[Any]], values: Values) -> Iterato
                 {"role": "assistant", "text": selector_of(("answer", *answer))},
             ]
             mapping = {"each": {"question": questions, "answer": answers}, "messages": messages}
-            found = f"questions in '{questions}' and answers in '{answers}'"
-            yield ProposedMapping(mapping, found, ("roles are guessed from the keys",))
+            description = f"questions in '{questions}' and answers in '{answers}'"
+            yield ProposedMapping(mapping, description, ("roles are guessed from the keys",))
             return
 
 
@@ -216,26 +216,26 @@ def _of_transcripts(each: str, texts: list[str]) -> Iterator[ProposedMapping]:
     if not marks:
         if opens_lines_with_names(starts):
             mapping = {"each": each, "split": "names", "in_order": ["user", "assistant"]}
-            found = f"a transcript in '{each}' with people's names"
-            yield ProposedMapping(mapping, found, ("who speaks first is taken for the user",))
+            description = f"a transcript in '{each}' with people's names"
+            yield ProposedMapping(mapping, description, ("who speaks first is taken for the user",))
         return
     openers = {mark for text in texts for mark in marks if text.lstrip().startswith(mark)}
     names = [speaker_of(mark) for mark in marks]
     first = {speaker_of(mark) for mark in openers}
     roles, _ = guess_roles([sorted(names, key=lambda name: name not in first)])
     guessed = roles.get("roles", {})
-    known = [ROLES.get(name.lower()) for name in names]
+    usual_roles = [ROLES.get(name.lower()) for name in names]
     split = {
         mark: guessed.get(name) or role or "skip"
-        for mark, name, role in zip(marks, names, known, strict=True)
+        for mark, name, role in zip(marks, names, usual_roles, strict=True)
     }
     doubts = []
     if not all("\n" in text for text in texts):
         doubts.append("speakers' marks stand within lines")
-    if not {"user", "assistant"} <= set(known) or None in known:
+    if not {"user", "assistant"} <= set(usual_roles) or None in usual_roles:
         doubts.append("roles are guessed from the marks")
-    found = f"a transcript in '{each}' with the marks {', '.join(marks)}"
-    yield ProposedMapping({"each": each, "split": split}, found, tuple(doubts))
+    description = f"a transcript in '{each}' with the marks {', '.join(marks)}"
+    yield ProposedMapping({"each": each, "split": split}, description, tuple(doubts))
 
 
 def row_selectors(value: Any) -> Iterator[str]:

@@ -76,12 +76,12 @@ class ProposedMapping:
 
     Attributes:
         mapping: as a recipe has it.
-        found: what was seen, in words.
+        description: the structure, in words.
         doubts: why it is not certain; none where it is.
     """
 
     mapping: Raw
-    found: str
+    description: str
     doubts: tuple[str, ...] = ()
 
 
@@ -169,9 +169,9 @@ class ItemField:
     def speaker_score(self) -> float:
         """Return how likely this names the speakers, to be compared with other fields of the same items."""
         names = {str(name).lower() for name in chain.from_iterable(self.names)}
-        known = sum(known_role(name) is not None for name in names)
+        n_known = sum(known_role(name) is not None for name in names)
         depth = len(self.path) - 1
-        share = known / len(names)
+        share = n_known / len(names)
         return 3 * share + 2 * self.has_speakers_key - 0.2 * depth - 0.1 * len(names)
 
 
@@ -203,14 +203,14 @@ def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[ProposedMapp
         messages = [_message(question, "user"), _message(answer, "assistant")]
         if _opens_without(answer) and not _opens_without(question):
             messages.reverse()  # an item is an answer and what the user says to it
-        found = f"questions under '{question.selector}' and answers under '{answer.selector}'"
+        description = f"questions under '{question.selector}' and answers under '{answer.selector}'"
         doubts = ("roles are guessed from the keys",)
-        yield ProposedMapping({"each": each, "messages": messages}, found, doubts)
+        yield ProposedMapping({"each": each, "messages": messages}, description, doubts)
     elif texts and LIST_KEYS.search(str(each)) and texts[0].words >= 3:
         message = {"role_in_turn": ["user", "assistant"], "text": texts[0].selector}
-        found = f"texts under '{texts[0].selector}' and nobody named who speaks"
+        description = f"texts under '{texts[0].selector}' and nobody named who speaks"
         doubts = ("roles are taken in turn",)
-        yield ProposedMapping({"each": each, "messages": [message]}, found, doubts)
+        yield ProposedMapping({"each": each, "messages": [message]}, description, doubts)
 
 
 def text_path(items: list[Raw]) -> Path | None:
@@ -314,8 +314,8 @@ def _spoken(
         doubts.append(f"the text may also be '{close[0].selector}'")
     if not speaker.has_speakers_key and (doubts or roles):
         doubts.append(f"'{speaker.selector}' may name no speaker")
-    found = f"speakers under '{speaker.selector}', texts under '{text.selector}'"
-    return ProposedMapping(mapping, found, tuple(doubts))
+    description = f"speakers under '{speaker.selector}', texts under '{text.selector}'"
+    return ProposedMapping(mapping, description, tuple(doubts))
 
 
 def _where(text: ItemField, lists: list[list[Raw]]) -> tuple[Raw, list[list[Raw]]]:
@@ -330,12 +330,12 @@ def _where(text: ItemField, lists: list[list[Raw]]) -> tuple[Raw, list[list[Raw]
         with_text = Counter(
             value for value, at in zip(values, text.values, strict=True) if isinstance(at, str)
         )
-        met = [value for value in totals if with_text[value] == totals[value]]
-        is_clear = all(with_text[v] * 10 <= totals[v] for v in totals if v not in met)
-        if len(totals) <= MOST_NAMES and met and is_clear:
+        passing = [value for value in totals if with_text[value] == totals[value]]
+        is_clear = all(with_text[v] * 10 <= totals[v] for v in totals if v not in passing)
+        if len(totals) <= MOST_NAMES and passing and is_clear:
             matching = [
-                [item for item, value in zip(items, column, strict=True) if value in met]
+                [item for item, value in zip(items, column, strict=True) if value in passing]
                 for items, column in zip(lists, field.columns, strict=True)
             ]
-            return {field.selector: met[0] if len(met) == 1 else met}, matching
+            return {field.selector: passing[0] if len(passing) == 1 else passing}, matching
     return {}, lists

@@ -130,11 +130,11 @@ def find_marks(texts: Collection[str]) -> list[str]:
 
 
 def _repeated(marks: list[str]) -> list[str]:
-    """Within a line only what comes as often as a speaker does: the two or more marks that repeat, or the two there are."""
+    """Return the marks within a line that come as often as a speaker's: two or more that repeat, or the two there are."""
     counts = Counter(marks)
     repeated = {mark for mark, number in counts.items() if number >= 2}
-    kept = repeated if len(repeated) >= 2 else set(counts) if len(counts) == 2 else set()
-    return [mark for mark in marks if mark in kept]
+    speakers = repeated if len(repeated) >= 2 else set(counts) if len(counts) == 2 else set()
+    return [mark for mark in marks if mark in speakers]
 
 
 def speaker_of(mark: str) -> str:

@@ -64,7 +64,7 @@ class ColumnNames:
 
     @property
     def all(self) -> set[str]:
-        """The columns that have been read when a conversation has been."""
+        """Return the columns that have been read when a conversation has been."""
         return {self.conversation, self.role, self.text, *([self.order] if self.order else [])}
 
 
@@ -83,8 +83,8 @@ def find_columns(row: Row, columns: Columns) -> ColumnNames | None:
         return None
     if scalar_id(row[conversation]) is None and row[conversation] is not None:
         return None
-    named = bool(columns.roles or columns.in_order)  # then a speaker may be a number
-    if (not isinstance(row[role], str) and not named) or isinstance(row[text], dict):
+    has_roles = bool(columns.roles or columns.in_order)  # then a speaker may be a number
+    if (not isinstance(row[role], str) and not has_roles) or isinstance(row[text], dict):
         return None
     return ColumnNames(conversation, find("order"), role, text)
 
@@ -135,9 +135,9 @@ def _read_conversation(
             return UnitResult(key, faults=tuple(faults))
         messages.append(raw)
     try:
-        read, extra = read_messages(messages)
+        normalised, extra = read_messages(messages)
         fields = read_fields(members[0][1], names.all | varying, extra)
-        draft = Draft(checked(read), fields)
+        draft = Draft(checked(normalised), fields)
     except UnreadableError as error:
         return UnitResult(key, faults=tuple(error.at(number) for number, _ in members))
     return UnitResult(key, (draft,), left_out=speakers.left_out)

@@ -140,7 +140,7 @@ def of_sides(
 
 
 def checked(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages, if they are a dialogue: at least one assistant message, one of them not empty.
+    """Return the messages if they are a dialogue: at least one assistant message, one of them not empty.
 
     A single empty assistant message among others is kept: what it says about the dialogue is for the judge.
     An empty user message is not: who trains on the reply to it learns to answer what nobody asked.

@@ -41,7 +41,7 @@ def test_an_accepted_mapping_is_written_as_a_recipe_with_what_to_look_at(log: Pa
     head = len(proposal.doubts) + 1
     assert proposal.doubts
     assert lines[:head] == [
-        f"# 3 of 3 sampled rows can be read so: {proposal.found}.",
+        f"# 3 of 3 sampled rows can be read so: {proposal.description}.",
         *(f"# Look at this: {doubt}." for doubt in proposal.doubts),
     ]
     assert lines[head : head + 5] == [

@@ -137,7 +137,7 @@ def test_the_likeliest_text_of_objects(
 
 def only(each: str, *lists: list[dict[str, Any]]) -> tuple[dict[str, Any], str, tuple[str, ...]]:
     [way] = of_objects(each, list(lists))
-    return way.mapping, way.found, way.doubts
+    return way.mapping, way.description, way.doubts
 
 
 def spoken(*names: Any, **more: Any) -> list[dict[str, Any]]:
