@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from curate.records import Certificate
-    from curate.run.labels.question import Question
-
-RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07)
-POWERS = (0.8, 0.9)
-ANY_SIZE = 20_000
-"""Size assumed for a set when no run is named, for an audit that may stop at any time."""
+    from curate.run.labels.label_plan import LabelPlan
 
 
 def certify(
@@ -101,13 +95,19 @@ def certify(
     from curate.records import TrustKind
     from curate.run.labels.certify import certify_run, keep_certificate
     from curate.run.labels.drawn_labels import given_labels
+    from curate.run.labels.label_plan import plan_labels
     from curate.run.labels.question import Question
     from curate.storage.whole_files import write_record
 
     question = Question(bad, risk, confidence, of, column, anytime, hold_out)
     question.check()
     if plan:
-        _plan(run, question, rate, as_json=as_json)
+        label_plan = plan_labels(run, question, rate or ())
+        if as_json:
+            print_json(label_plan.as_dict())
+        else:
+            _show_plan(label_plan)
+            _show_labels_to_draw(label_plan, run)
         return
     if rate:
         raise UsageError("--rate is only for --plan", got=f"--rate {rate[0]:g}", fix="add --plan")
@@ -178,74 +178,7 @@ def _steps(certificate: Certificate) -> Table:
     return table
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How many labels a certificate takes.
-
-    Attributes:
-        size: members of the set; None without a run.
-        least: by number of bad ones, the fewest labels with which it passes.
-        needed: by true share of bad ones, the labels to draw for each of `POWERS`; None where no number is enough.
-    """
-
-    question: Question
-    size: int | None
-    least: dict[int, int]
-    needed: dict[float, tuple[int | None, ...]]
-
-
-def _plan(
-    run: Path | None, question: Question, rates: list[float] | None, *, as_json: bool
-) -> None:
-    """Print how many labels it takes, for the shares of bad ones that one expects."""
-    plan = _make_plan(run, question, rates)
-    if as_json:
-        print_json(
-            {
-                "risk": question.risk,
-                "confidence": question.confidence,
-                "size": plan.size,
-                "test": question.test,
-                "least_labels": {str(bad): labels for bad, labels in plan.least.items()},
-                "labels": {
-                    str(rate): {str(p): n for p, n in zip(POWERS, labels, strict=True)}
-                    for rate, labels in plan.needed.items()
-                },
-            }
-        )
-        return
-    _show_plan(plan)
-    _show_labels_to_draw(plan, run)
-
-
-def _make_plan(run: Path | None, question: Question, rates: list[float] | None) -> _Plan:
-    from curate.run.labels.populations import SFT, check_set, promised_members
-    from curate.trust.guarantee import anytime_labels, labels_for, least_labels
-
-    wrong = [rate for rate in rates or () if not 0 <= rate < 1]
-    if wrong:
-        raise UsageError("--rate is a share", got=wrong[0], expected="0 or more and below 1")
-    risk, error = question.risk, question.error
-    of = question.of or SFT
-    check_set(of, question.column)
-    size = None if run is None else promised_members(run, of, question.column).height
-    expected = sorted(set(rates)) if rates else [rate for rate in RATES if rate < risk]
-    least = {bad: least_labels(bad, risk, error, size) for bad in (0, 1, 2, 3, 5, 10)}
-    if size is not None:
-        least = {bad: labels for bad, labels in least.items() if labels < size or not bad}
-    if question.test == "anytime":
-        needed = {
-            rate: anytime_labels(rate, risk, error, POWERS, size or ANY_SIZE) for rate in expected
-        }
-    else:
-        needed = {
-            rate: tuple(labels_for(rate, risk, error, power, size) for power in POWERS)
-            for rate in expected
-        }
-    return _Plan(question, size, least, needed)
-
-
-def _show_plan(plan: _Plan) -> None:
+def _show_plan(plan: LabelPlan) -> None:
     """Print the claim to certify and with how many bad ones among how many labels it passes."""
     from curate.run.labels.populations import SFT, named_set
     from curate.trust.guarantee import first_labels
@@ -271,8 +204,9 @@ def _show_plan(plan: _Plan) -> None:
     OUT.print(table)
 
 
-def _show_labels_to_draw(plan: _Plan, run: Path | None) -> None:
+def _show_labels_to_draw(plan: LabelPlan, run: Path | None) -> None:
     """Print how many labels to draw by true share of bad ones, and the command that draws them."""
+    from curate.run.labels.label_plan import POWERS
     from curate.run.labels.populations import SFT
 
     question = plan.question

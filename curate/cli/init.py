@@ -15,14 +15,12 @@ from rich.markup import escape
 from curate.cli.console import ERR, OUT, AsJson, Quiet, command_line, print_json, print_line
 from curate.cli.ingest import show_proposal
 from curate.cli.printing import model_line, show_source
-from curate.errors import CurateError, UsageError, requirement
+from curate.errors import UsageError, requirement
 from curate.run import exit_codes
-from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.engines.local_servers import FoundServer
-    from curate.run.first_recipe import FirstLook, RecipeDraft
-    from curate.run.plan import Plan
+    from curate.run.first_recipe import FirstLook, FirstRecipe, RecipeDraft
 
 _LATER = "none of these: name the judge in the recipe"
 
@@ -217,7 +215,7 @@ def _write_first(
 ) -> dict[str, Any]:
     """Write a recipe for data without a ready one; return the object of `--json`."""
     from curate.recipe import parse_source
-    from curate.run.first_recipe import RecipeDraft, draft_role, draft_scenario, recipe_text
+    from curate.run.first_recipe import RecipeDraft, draft_role, draft_scenario, write_recipe
     from curate.run.ingest import new_recipe, recipe_name
 
     config = parse_source({"path": source})
@@ -231,24 +229,18 @@ def _write_first(
     if look.with_role < whole and role is None:
         role = asking.text("What is the assistant?", draft_role(look))
     draft = RecipeDraft(role, scenario, judge, others, doubts)
-    command = command_line()
-    bare = recipe_text(look, draft, command=command, file=path)
-    plan, problem = _plan(bare, judge)
-    modes = {name: f"{model.mode}" for name, model in plan.identities.items()} if judge else {}
-    expected = _expected_load(plan, judge)
-    text = recipe_text(look, draft, command=command, file=path, modes=modes, expected=expected)
-    path.write_text(text, encoding="utf-8")
-    _show_end(path, plan, draft, expected, problem)
+    written = write_recipe(look, draft, command=command_line(), file=path)
+    _show_end(path, written, draft)
     return {
         "recipe": str(path),
-        "source": plan.sources[0],
+        "source": written.plan.sources[0],
         "judge": judge,
-        "modes": modes,
+        "modes": written.modes,
         "role": role,
         "scenario": scenario,
         "doubts": doubts,
-        "estimate": plan.as_dict()["estimate"],
-        "problem": problem,
+        "estimate": written.plan.as_dict()["estimate"],
+        "problem": written.problem,
     }
 
 
@@ -284,45 +276,17 @@ def _look_at(
         return look_at(mapped), proposal.doubts
 
 
-def _plan(text: str, judge: dict[str, Any] | None) -> tuple[Plan, str | None]:
-    """Return the plan of the recipe's run; with a stand-in if its judge cannot be opened, and why it cannot."""
-    from curate.executors.loop import run as run_in_loop
-    from curate.recipe import parse_recipe
-    from curate.run.first_recipe import ROWS, STAND_IN
-    from curate.run.plan import make_plan
-    from curate.storage.yaml_text import parse_yaml
-
-    def plan_with(judge: dict[str, Any]) -> Plan:
-        recipe = parse_recipe({"name": "first", **parse_yaml(text), "models": {"judge": judge}})
-        return run_in_loop(make_plan(recipe, limit=ROWS))
-
-    if judge is None:
-        return plan_with(STAND_IN), None
-    try:
-        return plan_with(judge), None
-    except CurateError as error:
-        return plan_with(STAND_IN), str(error)
-
-
-def _expected_load(plan: Plan, judge: dict[str, Any] | None) -> str:
-    """Return a sentence on the requests and tokens of a run, estimated from a sample."""
-    assert plan.estimate is not None  # the recipe asks a judge
-    total = plan.estimate.total
-    assumed = "" if judge else ", with a judge that gives log-probabilities"
-    return (
-        f"Expected for {plural(plan.estimate.dialogues, 'dialogue')}: {plural(total.requests, 'request')}, "
-        f"{plural(total.prompt_tokens, 'token')} in, {total.completion_tokens:,} out{assumed}."
+def _show_end(path: Path, written: FirstRecipe, draft: RecipeDraft) -> None:
+    if draft.judge and not written.problem:
+        for name, identity in written.plan.identities.items():
+            OUT.print(model_line(name, identity))
+    OUT.print(
+        f"{written.expected} `curate estimate {escape(str(path))} --measure` estimates the time."
     )
-
-
-def _show_end(
-    path: Path, plan: Plan, draft: RecipeDraft, expected: str, problem: str | None
-) -> None:
-    for name, identity in plan.identities.items() if draft.judge and not problem else ():
-        OUT.print(model_line(name, identity))
-    OUT.print(f"{expected} `curate estimate {escape(str(path))} --measure` estimates the time.")
-    if problem is not None:
-        ERR.print(f"[yellow]warning:[/yellow] the judge cannot be used yet: {escape(problem)}")
+    if written.problem is not None:
+        ERR.print(
+            f"[yellow]warning:[/yellow] the judge cannot be used yet: {escape(written.problem)}"
+        )
     drafts = [name for name in ("role", "scenario") if getattr(draft, name)]
     print_line(f"[bold]written:[/bold] {escape(str(path))}")
     if drafts:

@@ -16,8 +16,11 @@ from typing import Any, Final
 
 from curate.dialogue import Dialogue, function_tool
 from curate.engines.config import OpenAIConfig
+from curate.errors import CurateError
+from curate.executors.loop import run as run_in_loop
 from curate.recipe import parse_recipe
 from curate.run.ingest import SourceReport, sample_sources
+from curate.run.plan import Plan, make_plan
 from curate.sources import Mapping as RowMapping
 from curate.sources import SourceConfig, open_source
 from curate.sources.hub_datasets import is_hub_source
@@ -33,7 +36,7 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 _PLAIN = frozenset({"system", "user", "assistant", "human", "model", "chatbot", "machine"})
 
 
-STAND_IN: Final[dict[str, Any]] = {
+_STAND_IN: Final[dict[str, Any]] = {
     "engine": "scripted",
     "replies": [],
     "capabilities": ["json_schema", "top_logprobs"],
@@ -220,6 +223,59 @@ def recipe_text(
     )
     parse_recipe({"name": "first", **parse_yaml(text)})
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecipe:
+    """A recipe that was written, and what its run would take.
+
+    Attributes:
+        plan: of its run on the first rows; with a stand-in for a judge that cannot be used or is not named.
+        problem: why the judge cannot be used; None if it can, or is not named.
+        modes: by stage, how the judge would be asked; empty without one.
+        expected: the requests and tokens of a run, in a sentence.
+    """
+
+    plan: Plan
+    problem: str | None
+    modes: dict[str, str]
+    expected: str
+
+
+def write_recipe(look: FirstLook, draft: RecipeDraft, *, command: str, file: Path) -> FirstRecipe:
+    """Plan the run of a first recipe, and write the recipe with its modes and what to expect of it.
+
+    Args:
+        look, draft, command, file: as for `recipe_text`.
+    """
+    plan, problem = _plan(recipe_text(look, draft, command=command, file=file), draft.judge)
+    assert plan.estimate is not None  # the recipe asks a judge
+    modes = {name: f"{x.mode}" for name, x in plan.identities.items()} if draft.judge else {}
+    total = plan.estimate.total
+    assumed = "" if draft.judge else ", with a judge that gives log-probabilities"
+    expected = (
+        f"Expected for {plural(plan.estimate.dialogues, 'dialogue')}: {plural(total.requests, 'request')}, "
+        f"{plural(total.prompt_tokens, 'token')} in, {total.completion_tokens:,} out{assumed}."
+    )
+    text = recipe_text(look, draft, command=command, file=file, modes=modes, expected=expected)
+    file.write_text(text, encoding="utf-8")
+    return FirstRecipe(plan, problem, modes, expected)
+
+
+def _plan(text: str, judge: dict[str, Any] | None) -> tuple[Plan, str | None]:
+    """Return the plan of a recipe's run; with a stand-in if its judge cannot be opened, and why it cannot."""
+    recipe = {"name": "first", **parse_yaml(text)}
+
+    def plan_with(model: dict[str, Any]) -> Plan:
+        loaded = parse_recipe(recipe | {"models": {"judge": model}})
+        return run_in_loop(make_plan(loaded, limit=ROWS))
+
+    if judge is None:
+        return plan_with(_STAND_IN), None
+    try:
+        return plan_with(judge), None
+    except CurateError as error:
+        return plan_with(_STAND_IN), str(error)
 
 
 def with_judge(text: str, judge: Mapping[str, Any]) -> str:
