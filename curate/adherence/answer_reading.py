@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from curate.adherence.adherence_prompts import reason_schema
 from curate.adherence.config import AdherenceConfig
+from curate.adherence.session_score import held_to_threshold
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion
 from curate.engines.label_mass import read_label_mass
@@ -50,15 +51,7 @@ def read_answer(completion: Completion, config: AdherenceConfig) -> AdherenceAns
     """Read a reply in the config's output mode, recalibrated where the config holds a calibration."""
     if config.output_mode == "binary":
         return read_binary(completion)
-    answer = read_continuous(completion, config)
-    if config.calibration is None or answer.score is None or answer.imputed:
-        return answer
-    return replace(
-        answer,
-        raw_score=answer.score,
-        score=config.calibration.probability(answer.score),
-        adherent=answer.score >= config.calibration.threshold,
-    )
+    return read_continuous(completion, config)
 
 
 def read_binary(completion: Completion) -> AdherenceAnswer:
@@ -121,50 +114,36 @@ def read_continuous(completion: Completion, config: AdherenceConfig) -> Adherenc
             f"which opens with {opening!r}; {advice}",
         )
     score = min(1.0, mass.probabilities.get("yes", 0.0))
-    return AdherenceAnswer(
-        score=score, adherent=score >= config.turn_threshold, coverage=mass.coverage
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonRead:
-    """A reason as far as it could be read, and what to tell the judge if it is asked again."""
-
-    reason: AdherenceReason
-    problem: str | None = None
+    return AdherenceAnswer(coverage=mass.coverage, **held_to_threshold(score, config))
 
 
 def read_reason(
     completion: Completion, config: AdherenceConfig, *, adherent: bool, role: str
-) -> ReasonRead:
-    """Read the reason of an answer.
+) -> tuple[AdherenceReason, str | None]:
+    """Read the reason of an answer as far as that can be done, and what to tell the judge if it is asked again.
 
     Args:
         role: the role definition as the judge was shown it; quoted words must stand in it, see
             `passage`. Nothing is repaired.
     """
     if completion.fault is not None:
-        return ReasonRead(AdherenceReason(fault=_fault(completion).reason))
+        return AdherenceReason(fault=_fault(completion).reason), None
     schema = reason_schema(config, adherent=adherent)
     value = read_object(replace(completion, text=split_thinking(completion.text)[0]), schema)
     if isinstance(value, BadReply):
-        return ReasonRead(
-            AdherenceReason(fault="reply_cut" if value.reason == "cut" else "bad_reply"),
-            # The reply itself is not echoed: it is untrusted text, and a small model copies what it is shown.
-            _PROBLEMS[value.reason],
-        )
+        fault = "reply_cut" if value.reason == "cut" else "bad_reply"
+        # The reply itself is not echoed: it is untrusted text, and a small model copies what it is shown.
+        return AdherenceReason(fault=fault), _PROBLEMS[value.reason]
     text = str(value["reason"]).strip()
     if adherent:
-        return ReasonRead(AdherenceReason(text=text))
+        return AdherenceReason(text=text), None
     violation, quoted = value["violation"], str(value["role_words"])
     words = passage(quoted, role)
     # Of another kind of violation the role may not hold any words.
     if words is None and not (violation == "other" and not quoted.strip(_QUOTES)):
-        return ReasonRead(
-            AdherenceReason(text=text, violation=violation, fault="not_in_role"),
-            "role_words were no passage of the role definition, word for word",
-        )
-    return ReasonRead(AdherenceReason(text=text, violation=violation, role_words=words or ""))
+        problem = "role_words were no passage of the role definition, word for word"
+        return AdherenceReason(text=text, violation=violation, fault="not_in_role"), problem
+    return AdherenceReason(text=text, violation=violation, role_words=words or ""), None
 
 
 _PROBLEMS = {

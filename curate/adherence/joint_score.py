@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.session_score import NoSession, aggregate, trend_of, turns_in_role
-from curate.records import AdherenceScore, AdherenceTurn, ConversationAdherence, Unscored
+from curate.adherence.session_score import STAGE, NoSession, aggregate, session_fields
+from curate.records import AdherenceScore, AdherenceTurn, Unscored
 from curate.records.several_judges import JuryRule, of_several
 
 
@@ -45,24 +45,11 @@ def combine_scores(
         return Unscored(
             dialogue_id=first.dialogue_id,
             content_hash=first.content_hash,
-            stage="adherence",
+            stage=STAGE,
             reason=session.reason,
             detail=session.detail,
         )
-    update: dict[str, object] = {
-        "output_mode": config.output_mode,
-        "session_score": session.score,
-        "interval": session.interval,
-        "interval_method": session.interval_method,
-        "adherent": session.adherent,
-    }
-    if first.conversation is not None:
-        fields = turns[0].model_dump(include={"coverage", "raw_score", "imputed"})
-        update["conversation"] = ConversationAdherence(**fields, reason=turns[0].reason)
-    else:
-        update["per_turn"] = tuple(turns)
-        update |= {"trend": trend_of(turns), "turns_in_role": turns_in_role(turns)}
-    return first.model_copy(update=update)
+    return first.model_copy(update=session_fields(session, turns, config))
 
 
 def combine_turns(

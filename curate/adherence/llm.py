@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from curate.adherence.adherence_prompts import (
     answer_request,
@@ -21,19 +21,14 @@ from curate.adherence.adherence_prompts import (
     prompt,
     reason_request,
 )
-from curate.adherence.answer_reading import (
-    AdherenceAnswer,
-    ReasonRead,
-    read_answer,
-    read_reason,
-)
+from curate.adherence.answer_reading import AdherenceAnswer, read_answer, read_reason
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.session_score import (
+    STAGE,
     NoSession,
-    SessionScore,
     aggregate,
-    trend_of,
-    turns_in_role,
+    score_record,
+    without_role,
 )
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Request
@@ -42,14 +37,11 @@ from curate.records import (
     AdherenceReason,
     AdherenceScore,
     AdherenceTurn,
-    ConversationAdherence,
     JudgeIdentity,
-    StageName,
     Unscored,
     UnscoredReason,
 )
 
-STAGE: Final = StageName.ADHERENCE
 R = TypeVar("R")
 
 
@@ -73,20 +65,14 @@ async def score_adherence(
         `reply_cut`, `low_coverage`, `no_logprobs`, `context_overflow`, `engine_error`, or `unscored_turns`
         where these differ). A reason that cannot be had leaves the score as it is.
     """
-    if not (dialogue.role_definition or "").strip():
-        skip = config.missing_role == "skip"
-        detail = "the dialogue has no role definition" + (
-            ", and missing_role is skip" if skip else ""
-        )
-        return Unscored.of(
-            dialogue, STAGE, UnscoredReason.SKIPPED if skip else UnscoredReason.MISSING_ROLE, detail
-        )
+    if (refusal := without_role(dialogue, config)) is not None:
+        return refusal
     turns = [turn for turn in dialogue.turns if turn.has_assistant]
     if not turns or (config.weights is not None and len(config.weights) != len(turns)):
         # Nothing the judge could say would give a session score, so it is not asked.
-        refusal = aggregate([AdherenceTurn(turn=turn.number) for turn in turns], config)
-        assert isinstance(refusal, NoSession)
-        return Unscored.of(dialogue, STAGE, refusal.reason, refusal.detail)
+        nothing = aggregate([AdherenceTurn(turn=turn.number) for turn in turns], config)
+        assert isinstance(nothing, NoSession)
+        return Unscored.of(dialogue, STAGE, nothing.reason, nothing.detail)
     by_turn = config.evaluation_granularity == "turn"
     question_at_once = None if by_turn else prompt(f"conversation_{config.definition}")
     trunks = nested_trunks(dialogue, config, question_at_once)[0 if by_turn else -1 :]
@@ -107,44 +93,13 @@ async def score_adherence(
         turn_of(number, answer, reasons.get(place))
         for place, (number, answer) in enumerate(zip(numbers, answers, strict=True))
     ]
-    return _score(dialogue, config, identity, session, per_turn, trunks[-1].neutralised, requests)
-
-
-def _score(
-    dialogue: Dialogue,
-    config: AdherenceConfig,
-    identity: JudgeIdentity,
-    session: SessionScore,
-    per_turn: list[AdherenceTurn],
-    neutralised: int,
-    requests: int,
-) -> AdherenceScore:
-    by_turn = config.evaluation_granularity == "turn"
-    (whole, *_) = per_turn
-    return AdherenceScore(
-        dialogue_id=dialogue.id,
-        content_hash=dialogue.content_hash,
-        identity=identity,
-        scoring_method=config.scoring_method,
-        output_mode=config.output_mode,
-        evaluation_granularity=config.evaluation_granularity,
-        definition=config.definition,
-        per_turn=tuple(per_turn) if by_turn else (),
-        conversation=None
-        if by_turn
-        else ConversationAdherence(
-            coverage=whole.coverage,
-            raw_score=whole.raw_score,
-            imputed=whole.imputed,
-            reason=whole.reason,
-        ),
-        session_score=session.score,
-        interval=session.interval,
-        interval_method=session.interval_method,
-        adherent=session.adherent,
-        trend=trend_of(per_turn) if by_turn else None,
-        turns_in_role=turns_in_role(per_turn) if by_turn else None,
-        neutralised=neutralised,
+    return score_record(
+        dialogue,
+        config,
+        identity,
+        session,
+        per_turn,
+        neutralised=trunks[-1].neutralised,
         requests=requests,
     )
 
@@ -195,12 +150,10 @@ async def _ask_reasons(
     def request(place: int, problem: str | None) -> Request:
         return reason_request(trunks[place], config, adherent=verdicts[place], problem=problem)
 
-    def read(place: int, completion: Completion) -> tuple[ReasonRead, str | None]:
-        reasons = read_reason(completion, config, adherent=verdicts[place], role=role)
-        return reasons, reasons.problem
+    def read(place: int, completion: Completion) -> tuple[AdherenceReason, str | None]:
+        return read_reason(completion, config, adherent=verdicts[place], role=role)
 
-    reasons, sent = await _ask_until_read(verdicts, request, read, ask, config)
-    return {place: reason_read.reason for place, reason_read in reasons.items()}, sent
+    return await _ask_until_read(verdicts, request, read, ask, config)
 
 
 async def _ask_until_read(

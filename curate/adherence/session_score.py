@@ -10,9 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any, Final
 
 from curate.adherence.config import AdherenceConfig
-from curate.records import AdherenceTrend, AdherenceTurn, UnscoredReason
+from curate.dialogue import Dialogue
+from curate.records import (
+    AdherenceScore,
+    AdherenceTrend,
+    AdherenceTurn,
+    ConversationAdherence,
+    JudgeIdentity,
+    StageName,
+    Unscored,
+    UnscoredReason,
+)
 from curate.statistics import (
     bayesian_bootstrap_mean,
     beta_posterior,
@@ -23,6 +34,8 @@ from curate.statistics import (
     wilson,
 )
 from curate.wording import first_of
+
+STAGE: Final = StageName.ADHERENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,74 @@ class NoSession:
 
     reason: str
     detail: str = ""
+
+
+def without_role(dialogue: Dialogue, config: AdherenceConfig) -> Unscored | None:
+    """Return the record of a dialogue that has no role definition; None where it has one."""
+    if (dialogue.role_definition or "").strip():
+        return None
+    reason, detail = UnscoredReason.MISSING_ROLE, "the dialogue has no role definition"
+    if config.missing_role == "skip":
+        reason, detail = UnscoredReason.SKIPPED, f"{detail}, and missing_role is skip"
+    return Unscored.of(dialogue, STAGE, reason, detail)
+
+
+def score_record(
+    dialogue: Dialogue,
+    config: AdherenceConfig,
+    identity: JudgeIdentity,
+    session: SessionScore,
+    turns: Sequence[AdherenceTurn],
+    **counts: int,
+) -> AdherenceScore:
+    """Return the record of a scored dialogue.
+
+    Args:
+        counts: `neutralised`, `requests` or `fitted_on`.
+    """
+    return AdherenceScore(
+        dialogue_id=dialogue.id,
+        content_hash=dialogue.content_hash,
+        identity=identity,
+        scoring_method=config.scoring_method,
+        evaluation_granularity=config.evaluation_granularity,
+        definition=config.definition,
+        **session_fields(session, turns, config),
+        **counts,
+    )
+
+
+def session_fields(
+    session: SessionScore, turns: Sequence[AdherenceTurn], config: AdherenceConfig
+) -> dict[str, Any]:
+    """Return the fields of a record that follow from its turns, or from the one answer about the whole."""
+    fields = {
+        "output_mode": config.output_mode,
+        "session_score": session.score,
+        "interval": session.interval,
+        "interval_method": session.interval_method,
+        "adherent": session.adherent,
+    }
+    if config.evaluation_granularity == "conversation":
+        whole = {name: getattr(turns[0], name) for name in ConversationAdherence.model_fields}
+        return fields | {"per_turn": (), "conversation": ConversationAdherence(**whole)}
+    return fields | {
+        "per_turn": tuple(turns),
+        "trend": trend_of(turns),
+        "turns_in_role": turns_in_role(turns),
+    }
+
+
+def held_to_threshold(score: float, config: AdherenceConfig) -> dict[str, Any]:
+    """Return `score` and `adherent` of a turn, and `raw_score` where the config holds a calibration."""
+    calibration = config.calibration
+    if calibration is None:
+        return {"score": score, "adherent": score >= config.turn_threshold}
+    return {
+        "score": calibration.probability(score),
+        "adherent": score >= calibration.threshold,
+        "raw_score": score,
+    }
 
 
 def aggregate(turns: Sequence[AdherenceTurn], config: AdherenceConfig) -> SessionScore | NoSession:

@@ -186,8 +186,8 @@ async def test_a_retry_that_succeeds_is_the_reason() -> None:
 
 def test_thinking_and_fences_around_a_reason_are_passed_over() -> None:
     text = f'<think>{{"reason": "no"}}</think>\n```json\n{broken()}\n```'
-    found = read_reason(Completion(text), WITH, adherent=False, role=f"{WORDS} Be kind.")
-    assert (found.problem, found.reason.role_words) == (None, WORDS)
+    reason, problem = read_reason(Completion(text), WITH, adherent=False, role=f"{WORDS} Be kind.")
+    assert (problem, reason.role_words) == (None, WORDS)
 
 
 async def test_words_are_checked_against_the_role_as_the_judge_saw_it() -> None:
@@ -218,10 +218,11 @@ def test_a_found_passage_always_stands_in_the_text(text: str, data: st.DataObjec
 
 
 def test_another_kind_may_break_no_words_of_the_role() -> None:
-    found = read_reason(Completion(broken("", "other")), WITH, adherent=False, role=WORDS)
-    assert (found.reason.fault, found.reason.role_words) == (None, "")
-    scope = read_reason(Completion(broken("", "scope")), WITH, adherent=False, role=WORDS)
-    assert scope.reason.fault == "not_in_role"
+    other, _ = read_reason(Completion(broken("", "other")), WITH, adherent=False, role=WORDS)
+    assert (other.fault, other.role_words) == (None, "")
+    scope, problem = read_reason(Completion(broken("", "scope")), WITH, adherent=False, role=WORDS)
+    assert scope.fault == "not_in_role"
+    assert "no passage of the role definition" in (problem or "")
 
 
 def test_leaving_out_a_demand_is_no_violation_under_the_restrictive_definition() -> None:
@@ -230,8 +231,8 @@ def test_leaving_out_a_demand_is_no_violation_under_the_restrictive_definition()
     config = WITH.model_copy(update={"definition": "restrictive"})
     kinds = reason_schema(config, adherent=False)["properties"]["violation"]["enum"]
     assert kinds == ["scope", "tone", "other"]
-    found = read_reason(Completion(broken()), config, adherent=False, role=WORDS)
-    assert found.reason.fault == "bad_reply"
+    reason, _ = read_reason(Completion(broken()), config, adherent=False, role=WORDS)
+    assert reason.fault == "bad_reply"
 
 
 async def test_the_bound_of_a_reason_is_its_own() -> None:

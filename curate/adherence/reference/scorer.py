@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from curate.adherence.config import AdherenceConfig, settle_calibration
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
@@ -20,21 +19,20 @@ from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_
 from curate.adherence.reference.vectors import Distance, Nearest
 from curate.adherence.reference_config import ON_WORDS, ReferenceConfig
 from curate.adherence.sentence_encoder import Embedder, Encoder, SentenceEncoder
-from curate.adherence.session_score import NoSession, aggregate, trend_of, turns_in_role
+from curate.adherence.session_score import (
+    STAGE,
+    NoSession,
+    aggregate,
+    held_to_threshold,
+    score_record,
+    without_role,
+)
 from curate.dialogue import Dialogue
 from curate.errors import missing_extra
-from curate.records import (
-    AdherenceScore,
-    AdherenceTurn,
-    JudgeIdentity,
-    StageName,
-    Unscored,
-    UnscoredReason,
-)
+from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored, UnscoredReason
 from curate.storage.store import Store
 
 VERSION = "reference-1"
-STAGE: Final = StageName.ADHERENCE
 
 
 def open_method(
@@ -147,21 +145,14 @@ class ReferenceScorer:
             `too_few_references` (a role's distribution cannot be fitted), that of the first such turn where
             these differ. All of them are errors of the data: no model was asked that could have failed.
         """
-        config = self.config
-        if not (dialogue.role_definition or "").strip():
-            skip = config.missing_role == "skip"
-            return Unscored.of(
-                dialogue,
-                STAGE,
-                UnscoredReason.SKIPPED if skip else UnscoredReason.MISSING_ROLE,
-                "no role definition",
-            )
+        if (refusal := without_role(dialogue, self.config)) is not None:
+            return refusal
         cases = cases_of(dialogue)
         if cases is None:
             detail = f"{len(dialogue.references)} references for fewer assistant turns"
             return Unscored.of(dialogue, STAGE, UnscoredReason.REFERENCES_MISMATCH, detail)
         per_turn = [self._turn(case) for case in cases]
-        session = aggregate(per_turn, config)
+        session = aggregate(per_turn, self.config)
         if isinstance(session, NoSession):
             first = next((turn.unscored for turn in per_turn if turn.unscored), None)
             reason = (
@@ -170,22 +161,9 @@ class ReferenceScorer:
                 else session.reason
             )
             return Unscored.of(dialogue, STAGE, reason, session.detail)
-        return AdherenceScore(
-            dialogue_id=dialogue.id,
-            content_hash=dialogue.content_hash,
-            identity=self.identity,
-            scoring_method=config.scoring_method,
-            output_mode=config.output_mode,
-            evaluation_granularity=config.evaluation_granularity,
-            definition=config.definition,
-            per_turn=tuple(per_turn),
-            session_score=session.score,
-            interval=session.interval,
-            interval_method=session.interval_method,
-            adherent=session.adherent,
-            trend=trend_of(per_turn),
-            turns_in_role=turns_in_role(per_turn),
-            fitted_on=self._fitted_on.get(cases[0].role, 0),
+        fitted_on = self._fitted_on.get(cases[0].role, 0)
+        return score_record(
+            dialogue, self.config, self.identity, session, per_turn, fitted_on=fitted_on
         )
 
     def _turn(self, case: Case) -> AdherenceTurn:
@@ -193,16 +171,7 @@ class ReferenceScorer:
         if reading.score is None:
             return AdherenceTurn(turn=case.turn, unscored=reading.unscored)
         score = min(1.0, max(0.0, reading.score))
-        calibration = self.config.calibration
-        if calibration is None:
-            adherent = score >= self.config.turn_threshold
-            return AdherenceTurn(turn=case.turn, score=score, adherent=adherent)
-        return AdherenceTurn(
-            turn=case.turn,
-            score=calibration.probability(score),
-            adherent=score >= calibration.threshold,
-            raw_score=score,
-        )
+        return AdherenceTurn(turn=case.turn, **held_to_threshold(score, self.config))
 
 
 def _warning(method: ComparisonMethod, config: AdherenceConfig) -> str | None:
