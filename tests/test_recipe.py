@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import curate.recipe as recipe_module
+import curate.recipe.files as recipe_files
 from curate.errors import UsageError
 from curate.recipe import load_recipe, parse_recipe
 
@@ -432,7 +432,7 @@ def test_every_path_is_looked_for_beside_the_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, how: str
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(recipe_module, "parse_recipe", lambda data, where: read.append(str(data)))
+    monkeypatch.setattr(recipe_files, "parse_recipe", lambda data, where: read.append(str(data)))
     folder = tmp_path / "beside"
     folder.mkdir()
     (folder / "it").write_text("{}")

@@ -25,7 +25,6 @@ from curate.dialogue import Dialogue
 from curate.engines.accounting import cost_of
 from curate.engines.base import Completion, EngineIdentity, Request, Usage
 from curate.engines.cache import ReplyCache
-from curate.engines.config import EngineConfig
 from curate.engines.model_pool import Described, ModelsByRole
 from curate.engines.redaction import Redact, redact_request, redactor
 from curate.engines.stand_in import FREE_REPLY_TOKENS, Expected, LookUp, nothing_kept
@@ -42,6 +41,9 @@ from curate.statistics import student_t
 
 SAMPLE = 50
 """Dialogues that an estimate is made from."""
+
+_COLUMNS = ("requests", "prompt_tokens", "prefilled_tokens", "completion_tokens")
+"""Fields of a stage's estimate, in the order of those of a `Load`."""
 
 Loads = Mapping[str, Load]
 """What one dialogue asks in one stage, by model role."""
@@ -139,8 +141,8 @@ def estimate(
     for stage in bind_stages(recipe, models):
         share = shares.get(stage.name, 1.0)
         stages[stage.name.value] = [
-            {role: load.times(share) for role, load in of.items()}
-            for of in _loads(stage, sample, counter)
+            {role: load.times(share) for role, load in loads.items()}
+            for loads in _loads(stage, sample, counter)
         ]
     if StageName.FORK in stages:
         assumptions.append(
@@ -194,17 +196,7 @@ def estimate_left(
         look_up = nothing_kept
         if kept.replies is not None:
             cache = opened.enter_context(ReplyCache(kept.replies))
-            judges: Sequence[Described] = models.judges
-            judges_by_role = dict(zip(recipe.models.judges_by_role, judges, strict=True))
-            by_role = {
-                role: (model.identity, _redaction(recipe, recipe.models.of_role(role)))
-                for role, model in {
-                    **judges_by_role,
-                    "judge": models.judge,
-                    "metrics": models.metrics,
-                }.items()
-            }
-            look_up = partial(_kept_reply, cache, by_role)
+            look_up = partial(_kept_reply, cache, _senders(recipe, models))
         for stage in bind_stages(recipe, models):
             owed = kept.owed(stage.name, stage.fingerprint)
             missing = frozenset(
@@ -226,9 +218,8 @@ def estimate_left(
             for name, (scale, loads) in parts.items()
         )
 
-    columns = ("requests", "prompt_tokens", "prefilled_tokens", "completion_tokens")
     whole = StageEstimate(
-        **{name: sum(getattr(stage, name) for stage in stages.values()) for name in columns}
+        **{name: sum(getattr(stage, name) for stage in stages.values()) for name in _COLUMNS}
     )
     seconds = None
     if rates is not None:
@@ -303,12 +294,7 @@ class _Scale:
         return max(sum(values), middle - half), middle + half
 
     def stage(self, loads: Sequence[Load]) -> StageEstimate:
-        columns = {
-            "requests": [load.requests for load in loads],
-            "prompt_tokens": [load.prompt for load in loads],
-            "prefilled_tokens": [load.prefilled for load in loads],
-            "completion_tokens": [load.completion for load in loads],
-        }
+        columns = {name: [load[at] for load in loads] for at, name in enumerate(_COLUMNS)}
         return StageEstimate(
             **{name: round(self.total(values)) for name, values in columns.items()},
             intervals={
@@ -331,17 +317,29 @@ def _loads(
         calls: dict[str, list[Expected]] = defaultdict(list)
         for call in stage.expected_load(dialogue, at=at, look_up=look_up):
             calls[call.role].append(call)
-        loads.append({role: meters[role].load(of) for role, of in calls.items()})
+        loads.append({role: meters[role].load(asked) for role, asked in calls.items()})
     return loads[1:]
 
 
-def _redaction(recipe: Recipe, model: EngineConfig | None) -> Redact | None:
-    return redactor(recipe.redact) if model is not None and model.is_hosted else None
+_Senders = Mapping[str, tuple[EngineIdentity, Redact | None]]
+"""By role the model that is asked, and what is removed from what is sent to it."""
+
+
+def _senders(recipe: Recipe, models: ModelsByRole) -> _Senders:
+    judges: Sequence[Described] = models.judges
+    by_role = dict(zip(recipe.models.judges_by_role, judges, strict=True))
+    by_role |= {"judge": models.judge, "metrics": models.metrics}
+
+    def redaction(role: str) -> Redact | None:
+        config = recipe.models.of_role(role)
+        return redactor(recipe.redact) if config is not None and config.is_hosted else None
+
+    return {role: (model.identity, redaction(role)) for role, model in by_role.items()}
 
 
 def _kept_reply(
     cache: ReplyCache,
-    by_role: Mapping[str, tuple[EngineIdentity, Redact | None]],
+    by_role: _Senders,
     role: str,
     request: Request,
 ) -> tuple[Request, Completion | None]:

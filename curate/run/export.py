@@ -140,9 +140,9 @@ class _Turns:
         self.to_salvage = self.to_label = None
         if config.salvage is not None:
             admitted = self._admitted(table, config.salvage.where, "export.salvage.where")
-            taken = self.hashes.filter(selected).unique()
+            in_sft = self.hashes.filter(selected).unique()
             sides = _has_reason(decided, REJECTED_SIDES)
-            admitted &= ~selected & ~removed & ~sides & ~self.hashes.is_in(taken.implode())
+            admitted &= ~selected & ~removed & ~sides & ~self.hashes.is_in(in_sft.implode())
             self.to_salvage = self._first(admitted)
         if config.kto_turns is not None:
             admitted = self._admitted(table, config.kto_turns.where, "export.kto_turns.where")
@@ -159,32 +159,32 @@ class _Turns:
     def mixed(self, part: ExportPart) -> Iterator[MixedDialogue]:
         """Yield the dialogues on this side to train on in part."""
         if self.to_salvage is not None and self.config.salvage is not None:
-            yield from self._made(self.to_salvage, part, mixed_dialogue, self.config.salvage)
+            yield from self._rows_of(self.to_salvage, part, mixed_dialogue, self.config.salvage)
 
     def labelled(self, part: ExportPart) -> Iterator[LabelledTurns]:
         """Yield the dialogues on this side with good and bad turns."""
         if self.to_label is not None and self.config.kto_turns is not None:
-            yield from self._made(self.to_label, part, labelled_turns, self.config.kto_turns)
+            yield from self._rows_of(self.to_label, part, labelled_turns, self.config.kto_turns)
 
-    def _made(
+    def _rows_of(
         self,
-        wanted: pl.Series,
+        is_included: pl.Series,
         part: ExportPart,
         make: Callable[[Dialogue, Judged, Scored, C], T],
         config: C,
     ) -> Iterator[T]:
         if part.side is not None:
-            wanted = wanted & part.side
-        dialogues = read_dialogues(self.run, wanted)
-        judged = self._rows(self.scores.judgments, StageName.JUDGE, wanted)
-        scored = self._rows(self.scores.adherence, StageName.ADHERENCE, wanted)
+            is_included = is_included & part.side
+        dialogues = read_dialogues(self.run, is_included)
+        judged = self._scores(self.scores.judgments, StageName.JUDGE, is_included)
+        scored = self._scores(self.scores.adherence, StageName.ADHERENCE, is_included)
         for dialogue, judgment, score in zip(dialogues, judged, scored, strict=True):
             yield make(dialogue, judgment, score, config)
 
-    def _rows(
+    def _scores(
         self, rows: StageRows[T | Unscored] | None, stage: StageName, is_included: pl.Series
     ) -> Iterator[T | Unscored | None]:
-        """Yield the row of each wanted dialogue; None if the stage is not part of the run."""
+        """Yield the row of each included dialogue; None if the stage is not part of the run."""
         if rows is None:
             yield from (None for _ in range(int(is_included.sum())))
             return

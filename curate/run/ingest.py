@@ -196,7 +196,7 @@ def mixed(
     """Yield the dialogues of the mixture by the sources' weights; all of them if there are no weights.
 
     Args:
-        read: dialogues, each with its source's number.
+        dialogues: each with its source's number.
         reports: of the sources; their tallies count dialogues that are left out.
         seed: of the sample.
         file: where dialogues wait until all are read.
@@ -306,21 +306,21 @@ def read_index(folder: Path, *columns: str) -> pl.DataFrame:
         return pl.scan_parquet(folder / INDEX).select(columns).collect()
 
 
-def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
+def read_dialogues(folder: Path, is_included: pl.Series | None = None) -> Iterator[Dialogue]:
     """Yield the dialogues that `read_sources` wrote, one at a time.
 
     Args:
         folder: folder of the dialogues.
-        wanted: for each dialogue whether to yield it; the others are not parsed. None: all.
+        is_included: for each dialogue whether to yield it; the others are not parsed. None: all.
 
     Raises:
         CurateError: a line is damaged, or there are fewer than the index has.
     """
     keys = read_index(folder, "content_hash").to_series()
-    marks: Iterable[bool] = repeat(True, len(keys)) if wanted is None else wanted
+    marks: Iterable[bool] = repeat(True, len(keys)) if is_included is None else is_included
     lines = zip(dialogue_lines(folder), keys, marks, strict=True)
-    for number, (line, key, is_wanted) in enumerate(lines, start=1):
-        if is_wanted:
+    for number, (line, key, mark) in enumerate(lines, start=1):
+        if mark:
             try:
                 yield Dialogue.from_json(line, key)
             except ValueError as error:
@@ -387,7 +387,7 @@ def ingest_source(
         UsageError, SourceError: as `curate.sources.open_source`; the folder is a run's; the recipe would be
             overwritten.
     """
-    settings, fallbacks = _asked_source(path, shape, recipe, limit)
+    settings, fallbacks = _source_settings(path, shape, recipe, limit)
     config = parse_source(settings)
     written = None
     try:
@@ -424,7 +424,7 @@ def ingest_source(
     )
 
 
-def _asked_source(
+def _source_settings(
     path: str | None, shape: str, recipe: Path | None, limit: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the source's settings from command line and recipe, and the recipe's role and scenario."""

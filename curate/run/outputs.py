@@ -274,6 +274,20 @@ class PairCounts:
     decided_by: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     funnel: Funnel = field(default_factory=Funnel)
 
+    def add(self, pair: PreferencePair, *, is_natural: bool) -> None:
+        """Count a pair that passed or was dropped."""
+        self.funnel.add(pair)
+        if pair.drop_reason is not None:
+            self.drop_reasons[pair.drop_reason.value] += 1
+            if is_natural:
+                self.natural_drop_reasons[pair.drop_reason.value] += 1
+            return
+        self.natural += is_natural
+        self.pairs += not is_natural
+        if pair.check is not None and pair.check.decided_by is not None:
+            stage = StageName.FORK if pair.basis == "judge" else StageName.NATURAL
+            self.decided_by[stage.value][pair.check.decided_by] += 1
+
 
 def write_pairs(
     run: Path, forked: Iterable[PreferencePair], natural: Iterable[PreferencePair]
@@ -285,16 +299,12 @@ def write_pairs(
             stack.enter_context(atomic_file(pair_file(run, name)))
             for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
         )
-        for pair in forked:
-            counts.pairs += pair.drop_reason is None
-            file = forked_file if pair.drop_reason is None else dropped_file
-            file.write(_pair_line(pair, counts))
-        for pair in natural:
-            counts.natural += pair.drop_reason is None
-            if pair.drop_reason is not None:
-                counts.natural_drop_reasons[pair.drop_reason.value] += 1
-            file = natural_file if pair.drop_reason is None else dropped_file
-            file.write(_pair_line(pair, counts))
+        kinds = ((forked, forked_file, False), (natural, natural_file, True))
+        for pairs, passed_file, is_natural in kinds:
+            for pair in pairs:
+                counts.add(pair, is_natural=is_natural)
+                file = passed_file if pair.drop_reason is None else dropped_file
+                file.write(pair.model_dump_json().encode() + b"\n")
     return counts
 
 
@@ -331,14 +341,3 @@ def _stored_pair(line: bytes) -> dict[str, Any]:
 def pair_file(run: Path, name: str) -> Path:
     """Return the path of the file in which a run keeps the pairs of a kind."""
     return run / "pairs" / f"{name}.jsonl"
-
-
-def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
-    """Count a pair, and return its line."""
-    if pair.drop_reason is None and pair.check is not None and pair.check.decided_by is not None:
-        stage = StageName.FORK if pair.basis == "judge" else StageName.NATURAL
-        counts.decided_by[stage.value][pair.check.decided_by] += 1
-    counts.funnel.add(pair)
-    if pair.drop_reason is not None:
-        counts.drop_reasons[pair.drop_reason.value] += 1
-    return pair.model_dump_json().encode() + b"\n"

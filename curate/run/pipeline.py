@@ -202,7 +202,7 @@ async def after_ingest(
 
 
 def _agreement(job: Job) -> Agreement | None:
-    """Return how far the scores of this run agree with people; None where that was not measured on them."""
+    """Return the agreement of this run's scores with people's labels; None where it was not measured on them."""
     fingerprints = {name.value: report.fingerprint for name, report in job.log.stages.items()}
     return current_agreement(job.path, fingerprints)
 
@@ -251,7 +251,7 @@ def _earlier_rates(job: Job) -> Rates | None:
 
 
 def cleaning_of(job: Job) -> CleaningInputs | None:
-    """Return what selection looks for in dialogues and pairs; eval sets are read before any model is asked."""
+    """Return the inputs of the selection's cleaning; eval sets are read before any model is asked."""
     cleaning = prepare_cleaning(job.recipe.select) if job.recipe.select else None
     for warning in cleaning.warnings if cleaning else ():
         job.log.warn(warning)

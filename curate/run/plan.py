@@ -62,10 +62,11 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run would do. Everything in it was checked; nothing was judged.
+    """The work of a run that was checked and not started.
 
-    `left` is what of the estimate is still to be done; None where nothing is kept from before. `fingerprints` are those
-    of the scores that would be read, by stage.
+    Attributes:
+        left: the estimate of what an earlier run has not done; None without one.
+        fingerprints: of the scores that would be read, by stage.
     """
 
     recipe: Recipe
@@ -159,7 +160,7 @@ async def _with_models(
     rates: Rates | None,
     measure: bool,
 ) -> Plan:
-    """Return the plan with what is known only from open models; the arguments are what this machine says."""
+    """Return the plan with what only open models tell: identities, warnings and estimates."""
     recipe = plan.recipe
     async with model_pool(recipe) as models:
         plan.warnings.extend(models.facts.warnings)
@@ -215,14 +216,14 @@ def _read(
     return [report.as_dict() for report in reports], sample, dialogues
 
 
-def known_rates(given: Rates | None, run: Path | None) -> Rates | None:
-    """Return rates as given, or those of an earlier run.
+def known_rates(rates: Rates | None, run: Path | None) -> Rates | None:
+    """Return the rates, or those of an earlier run where one is named.
 
     Raises:
         UsageError: that run asked no model.
     """
     if run is None:
-        return given
+        return rates
     rates = rates_of(read_manifest(run), str(run))
     if rates is None:
         raise UsageError("the run has no rates", got=run, expected="a run that asked a model")

@@ -29,6 +29,7 @@ from curate.judging.factuality.tally import FactualityTally
 from curate.judging.metrics.tally import MetricsTally
 from curate.judging.panel_tally import CascadeTally, JuryTally, drift_warning
 from curate.records import (
+    SCORING,
     AdherenceScore,
     FactualityScore,
     JudgeIdentity,
@@ -71,24 +72,24 @@ class Scores:
 
 async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
     """Make the scores of a run with a judge; adherence may be compared with references instead."""
-    judgments = adherence = metrics = factuality = None
-    again = frozenset[str]()
-    if stages.judge is not None:
-        with job.log.timed(StageName.JUDGE):
-            judgments, again = await _ask(job, stages.judge, runner)
-    if stages.adherence is not None:
-        with job.log.timed(StageName.ADHERENCE):
-            adherence, _ = await _ask(job, stages.adherence, runner)
-    elif job.recipe.compared_adherence:
-        adherence = await _compare(job, job.recipe.compared_adherence)
-    if stages.metrics is not None:
-        with job.log.timed(StageName.METRICS):
-            metrics, more = await _ask(job, stages.metrics, runner)
-            again |= more
-    if stages.factuality is not None:
-        with job.log.timed(StageName.FACTUALITY):
-            factuality, _ = await _ask(job, stages.factuality, runner)
-    return Scores(judgments, adherence, metrics, factuality, again)
+    rows: dict[StageName, StageRows[Any]] = {}
+    rejudged = frozenset[str]()
+    for name in SCORING:
+        stage = stages.named(name)
+        if stage is not None:
+            with job.log.timed(name):
+                rows[name], again = await _ask(job, stage, runner)
+            if name in (StageName.JUDGE, StageName.METRICS):  # those that a fork reads
+                rejudged |= again
+        elif name is StageName.ADHERENCE and job.recipe.compared_adherence:
+            rows[name] = await _compare(job, job.recipe.compared_adherence)
+    return Scores(
+        rows.get(StageName.JUDGE),
+        rows.get(StageName.ADHERENCE),
+        rows.get(StageName.METRICS),
+        rows.get(StageName.FACTUALITY),
+        rejudged,
+    )
 
 
 async def scores_without_a_judge(job: Job) -> Scores:

@@ -43,6 +43,10 @@ class Stages:
         scoring = (self.judge, self.persona, self.adherence, self.metrics, self.factuality)
         return filter(None, (*scoring, self.fork, self.natural))
 
+    def named(self, name: StageName) -> Stage[Any] | None:
+        """Return the stage with this name; None where the recipe leaves it out."""
+        return next((stage for stage in self if stage.name is name), None)
+
     def of(self, name: StageName, fingerprint: str) -> Stage[Any]:
         """Return the stage with this name, checking that it is the same as where the run was set up.
 

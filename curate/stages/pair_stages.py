@@ -114,13 +114,8 @@ def fork_stage(
         if isinstance(judgment, Unscored) or not judgment.per_turn:
             return []
         calls: list[Expected] = []
-        roles = judge_roles(len(models.judges), is_cascade=cascade is not None)
-        judge, policy, reviser, *judges = (
-            StandIn(name, calls=calls, gives_last=True)
-            for name in ("judge", "policy", "reviser", *roles)
-        )
-        each = tuple((one, one) for one in judges) if len(judges) > 1 else ()
-        asks = bound.asks(dialogue, Asks(judge, judge, policy, reviser, judge, judge, each))
+        stand_ins = _stand_ins(calls, len(models.judges), is_cascade=cascade is not None)
+        asks = bound.asks(dialogue, stand_ins)
         settled(ask_as_a_fork(dialogue, with_a_bad_turn(judgment, at, config), asks, config))
         return calls
 
@@ -232,12 +227,7 @@ def natural_stage(
         chosen = one_word_longer(rejected)
         prompt = with_messages(dialogue, dialogue.messages[:place])
         calls: list[Expected] = []
-        roles = judge_roles(len(several), is_cascade=False)
-        each = tuple(
-            (one, one) for role in roles if (one := StandIn(role, calls=calls, gives_last=True))
-        )
-        asks = replace(Asks.of(each[0][0]), judges=each if len(each) > 1 else ())
-        judge = bound(prompt, asks)
+        judge = bound(prompt, _stand_ins(calls, len(several)))
         sides = Sides(prompt, chosen, rejected, turn.number)
         settled(ask_as_a_verification(sides, judge, verification))
         return calls
@@ -252,6 +242,21 @@ def natural_stage(
     )
     identity = pair_identity(verifier.identity)
     return Stage(StageName.NATURAL, rows_fingerprint, identity, run, expected)
+
+
+def _stand_ins(calls: list[Expected], judges: int, *, is_cascade: bool = False) -> Asks:
+    """Return stand-ins for all models and a number of judges, which add what they are asked to `calls`."""
+
+    def stand_in(role: str) -> StandIn:
+        return StandIn(role, calls=calls, gives_last=True)
+
+    several = judge_roles(judges, is_cascade=is_cascade) if judges > 1 else []
+    return replace(
+        Asks.of(stand_in("judge")),
+        policy=stand_in("policy"),
+        reviser=stand_in("reviser"),
+        judges=tuple((stand_in(role), stand_in(role)) for role in several),
+    )
 
 
 def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:

@@ -16,7 +16,7 @@ from curate.engines.prompt_length import token_bound
 from tests.engines.families import FAMILIES, tokenizer_of
 
 SAMPLE = Path(__file__).parents[2] / "recipes/sample/dialogues.jsonl"
-SOURCE = Path(__file__).parents[2] / "curate/recipe.py"
+SOURCE = Path(__file__).parents[2] / "curate/recipe/recipe.py"
 
 
 def drawn(letters: str, count: int = 4000) -> str:
