@@ -40,14 +40,9 @@ class CurateError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        lines = [self.problem]
-        if self.got is not None:
-            lines.append(f"  got: {self.got}")
-        if self.expected is not None:
-            lines.append(f"  expected: {self.expected}")
-        if self.fix is not None:
-            lines.append(f"  do: {self.fix}")
-        return "\n".join(lines)
+        details = {"got": self.got, "expected": self.expected, "do": self.fix}
+        lines = (f"  {name}: {text}" for name, text in details.items() if text is not None)
+        return "\n".join((self.problem, *lines))
 
 
 class UsageError(CurateError):

@@ -6,15 +6,15 @@ not show.
 
 from __future__ import annotations
 
+from glob import has_magic
 from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from curate.dialogue import Role
 from curate.records.config import Config
 from curate.sources.mapping import Mapping
-from curate.sources.messages import Roles
+from curate.sources.messages import RolesInOrder, SpeakerRoles
 from curate.sources.selectors import Conditions
 
 Shape = Literal[
@@ -51,15 +51,8 @@ class Columns(Config):
     )
     role: str | None = Field(None, description="Column with the speaker.")
     text: str | None = Field(None, description="Column with the text.")
-    roles: Roles = Field(
-        default_factory=dict,
-        description="Role of each speaker name in the data, in addition to the usual names; `skip` leaves "
-        "a speaker out.",
-    )
-    in_order: tuple[Role, ...] = Field(
-        (),
-        description="Roles of speakers whose names are not known, in the order in which they first speak.",
-    )
+    roles: SpeakerRoles = Field(default_factory=dict)
+    in_order: RolesInOrder = ()
 
 
 class SourceConfig(Config):
@@ -160,7 +153,7 @@ class SourceConfig(Config):
         parts = [
             part
             for part in PurePosixPath(self.paths[0].replace("\\", "/")).parts
-            if part not in ("/", ".", "..") and not any(sign in part for sign in "*?[")
+            if part not in ("/", ".", "..") and not has_magic(part)
         ]
         return stem(parts[-1]) if parts else "source"
 

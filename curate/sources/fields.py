@@ -6,7 +6,7 @@ their own names, so that nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from curate.dialogue import ToolCall
@@ -26,16 +26,8 @@ ID_KEYS = (
     "prompt_id",
     "uuid",
 )
-ROLE_DEFINITION_KEYS = ("role_definition", "chatbot_role", "assistant_role", "system_role")
 SCENARIO_KEYS = ("scenario", "scenario_description")
-EVIDENCE_KEYS = ("evidence", "documents", "retrieved_documents", "retrieved_contexts")
-TOOL_KEYS = ("tools", "functions")
 MEDIA_KEYS = ("images", "image", "audios", "audio", "videos", "video")
-TEXT_FIELDS = ("emphasis", "group")
-LIST_FIELDS = {
-    "expected_outcomes": ("expected_outcomes", "expected_outcome"),
-    "evidence": EVIDENCE_KEYS,
-}
 
 
 def read_id(row: Row) -> tuple[str | None, str | None]:
@@ -65,78 +57,27 @@ def read_fields(
     rest = {key: value for key, value in row.items() if key not in used and value is not None}
     rest.pop(read_id(row)[1] or "", None)
     fields: dict[str, Any] = {}
-    _take_texts(rest, fields)
-    _take_tools(rest, fields)
-    _take_references(rest, fields)
-    _take_numbers_and_labels(rest, fields)
-    if isinstance(rest.get("metadata"), dict):
-        rest = {**rest.pop("metadata"), **rest}
-    fields["metadata"] = {str(key): value for key, value in rest.items()} | (metadata or {})
-    return fields
-
-
-def _take_texts(rest: Row, fields: dict[str, Any]) -> None:
-    keys_of = {"role_definition": ROLE_DEFINITION_KEYS, "scenario": SCENARIO_KEYS}
-    for name, keys in keys_of.items():
-        key = present(rest, keys)
-        if key and isinstance(rest[key], str) and rest[key].strip():
-            fields[name] = rest.pop(key)
-    for name in TEXT_FIELDS:
-        text = scalar_id(rest.get(name))
-        if text is not None:
-            fields[name] = text
-            rest.pop(name)
-    for name, keys in LIST_FIELDS.items():
-        key = present(rest, keys)
-        texts = as_texts(rest[key]) if key else None
-        if key and texts is not None:
-            fields[name] = texts
-            rest.pop(key)
+    for name, (keys, convert) in _FIELDS.items():
+        own_key = present(rest, keys)
+        value = convert(rest[own_key]) if own_key else None
+        if own_key and value is not None:
+            fields[name] = value
+            rest.pop(own_key)
     # Retrieved web pages that the assistant answered from (LLM-Rubric): evidence for the judge, not for training rows.
-    if "ref" in rest and "ref_url" in rest:
-        texts = as_texts(rest["ref"])
-        if texts is not None:
-            fields["evidence"] = (*fields.get("evidence", ()), *texts)
-            rest.pop("ref")
-
-
-def _take_tools(rest: Row, fields: dict[str, Any]) -> None:
-    key = present(rest, TOOL_KEYS)
-    if key:
-        tools = read_tools(rest[key])
-        if tools is not None:
-            rest.pop(key)
-            if tools:
-                fields["tools"] = tools
-    if rest.get("expected_tools"):
-        try:
-            fields["expected_tools"] = tuple(read_calls(rest["expected_tools"], "expected_tools"))
-        except UnreadableError:
-            return  # it stays in the metadata
-        rest.pop("expected_tools")
-
-
-def _take_references(rest: Row, fields: dict[str, Any]) -> None:
-    raw = decoded(rest.get("references"))
-    if isinstance(raw, list):
-        per_turn = [as_texts(item) for item in raw]
-        if all(item is not None for item in per_turn):
-            fields["references"] = tuple(per_turn)
-            rest.pop("references")
-
-
-def _take_numbers_and_labels(rest: Row, fields: dict[str, Any]) -> None:
-    reward = rest.get("reward")
-    if isinstance(reward, int | float):
-        fields["reward"] = float(reward)
-        rest.pop("reward")
-    labels: dict[str, Any] = {}
-    if isinstance(rest.get("labels"), dict):
-        labels.update({str(key): value for key, value in rest.pop("labels").items()})
+    pages = as_texts(rest["ref"]) if "ref" in rest and "ref_url" in rest else None
+    if pages is not None:
+        fields["evidence"] = (*fields.get("evidence", ()), *pages)
+        rest.pop("ref")
+    labels = rest.pop("labels") if isinstance(rest.get("labels"), dict) else {}
+    labels = {str(key): value for key, value in labels.items()}
     if "label" in rest:
         labels["label"] = rest.pop("label")
     if labels:
         fields["labels"] = labels
+    if isinstance(rest.get("metadata"), dict):
+        rest = {**rest.pop("metadata"), **rest}
+    fields["metadata"] = {str(key): value for key, value in rest.items()} | (metadata or {})
+    return fields
 
 
 def as_texts(value: Any) -> tuple[str, ...] | None:
@@ -146,6 +87,43 @@ def as_texts(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return tuple(value)
     return None
+
+
+def calls_of_actions(actions: Any) -> tuple[ToolCall, ...]:
+    """Return calls in any form, such as tau-bench's {name, kwargs}; empty where they cannot be read."""
+    try:
+        return tuple(read_calls(actions, "actions"))
+    except UnreadableError:
+        return ()
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _references(value: Any) -> tuple[tuple[str, ...] | None, ...] | None:
+    items = decoded(value)
+    texts = tuple(map(as_texts, items)) if isinstance(items, list) else (None,)
+    return None if None in texts else texts
+
+
+_FIELDS: dict[str, tuple[Collection[str], Callable[[Any], Any]]] = {
+    "role_definition": (
+        ("role_definition", "chatbot_role", "assistant_role", "system_role"),
+        _text,
+    ),
+    "scenario": (SCENARIO_KEYS, _text),
+    "emphasis": (("emphasis",), scalar_id),
+    "group": (("group",), scalar_id),
+    "expected_outcomes": (("expected_outcomes", "expected_outcome"), as_texts),
+    "evidence": (("evidence", "documents", "retrieved_documents", "retrieved_contexts"), as_texts),
+    "tools": (("tools", "functions"), read_tools),
+    "expected_tools": (("expected_tools",), lambda value: calls_of_actions(value) or None),
+    "references": (("references",), _references),
+    "reward": (("reward",), lambda value: float(value) if isinstance(value, int | float) else None),
+}
+"""Fields of a dialogue: the keys they stand under, and what reads a value; a value that it returns None for stays in
+the metadata."""
 
 
 def with_system(row: Row, raw: list[Any]) -> tuple[list[Any], set[str]]:
@@ -165,11 +143,3 @@ def with_system(row: Row, raw: list[Any]) -> tuple[list[Any], set[str]]:
     if ROLES.get(role_name.strip().lower()) == "system":
         return raw, {key} if text in first.values() else set()
     return [{"role": "system", "content": text}, *raw], {key}
-
-
-def calls_of_actions(actions: Any) -> tuple[ToolCall, ...]:
-    """Return tau-bench's `actions` ({name, kwargs}) as calls; empty where they have another form."""
-    try:
-        return tuple(read_calls(actions, "actions"))
-    except UnreadableError:
-        return ()

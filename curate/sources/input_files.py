@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from curate.errors import SourceError
@@ -76,16 +77,17 @@ def _expand(source_path: str) -> tuple[Path, list[Path]]:
         return path, [path]
     if path.is_dir():
         return path, _below(path)
-    if any(sign in source_path for sign in "*?["):
+    if glob.has_magic(source_path):
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-        files = [file for match in matches for file in ([match] if match.is_file() else [])]
+        files = [match for match in matches if match.is_file()]
         if not files and matches:
             files = [file for match in matches for file in _below(match)]
         if not files:
             raise SourceError(
                 f"no file matches {source_path}", fix="fix the pattern in source.path"
             )
-        return _fixed_part(path), files
+        # The folders before the first wildcard.
+        return Path(*takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])), files
     raise SourceError(
         f"there is no file or folder {source_path}",
         expected="a file, a folder, a glob, or a Hub dataset id such as owner/name",
@@ -100,16 +102,6 @@ def _below(folder: Path) -> list[Path]:
         for path in files
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-
-
-def _fixed_part(pattern: Path) -> Path:
-    """Return the folders of a glob before its first wildcard."""
-    parts = []
-    for part in pattern.parts[:-1]:
-        if any(sign in part for sign in "*?["):
-            break
-        parts.append(part)
-    return Path(*parts)
 
 
 def _why_skipped(path: Path, root: Path) -> str | None:

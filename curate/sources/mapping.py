@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 from pydantic import Field, model_validator
 
-from curate.dialogue import Message, Role, ToolCall, split_thinking
+from curate.dialogue import Message, ToolCall, split_thinking
 from curate.records.config import Config
 from curate.sources.fields import as_texts
 from curate.sources.mapping_parts import Answers, CallMapping, Join, MessageMapping
@@ -23,6 +23,8 @@ from curate.sources.messages import (
     ROLE_KEYS,
     RoleOrSkip,
     Roles,
+    RolesInOrder,
+    SpeakerRoles,
     Speakers,
     read_arguments,
     read_calls,
@@ -82,15 +84,8 @@ class Mapping(Config):
         description="Messages that each item gives. By default each item is a message in one of the usual "
         "formats.",
     )
-    roles: Roles = Field(
-        default_factory=dict,
-        description="Role of each speaker name in the data, in addition to the usual names; `skip` leaves "
-        "a speaker out.",
-    )
-    in_order: tuple[Role, ...] = Field(
-        (),
-        description="Roles of speakers whose names are not known, in the order in which they first speak.",
-    )
+    roles: SpeakerRoles = Field(default_factory=dict)
+    in_order: RolesInOrder = ()
     answers: Answers | None = Field(
         None, description="Two alternative answers to the conversation."
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from curate.dialogue import Message, Role, ToolCall, split_thinking
 from curate.sources.unit_result import UnreadableError, first_value, scalar_id, text_of, type_name
@@ -325,6 +325,19 @@ def _by_name(value: object) -> object:
 
 
 Roles = Annotated[dict[str, RoleOrSkip], BeforeValidator(_by_name)]
+SpeakerRoles = Annotated[
+    Roles,
+    Field(
+        description="Role of each speaker name in the data, in addition to the usual names; `skip` leaves "
+        "a speaker out."
+    ),
+]
+RolesInOrder = Annotated[
+    tuple[Role, ...],
+    Field(
+        description="Roles of speakers whose names are not known, in the order in which they first speak."
+    ),
+]
 
 
 @dataclass(slots=True)

@@ -273,16 +273,11 @@ class RowCounts:
         for dialogue in unit.dialogues:
             used.update(dialogue.lineage.rows if dialogue.lineage else ())
         whole = [item for item in unit.quarantined if item.part is None]
-        put_aside = {item.row for item in whole}
-        if (
-            len(put_aside) != len(whole)
-            or used & put_aside
-            or used | put_aside != set(unit.rows)
-            or len(set(unit.rows)) != len(unit.rows)
-        ):
+        rows_quarantined = sorted(item.row for item in whole)
+        if sorted([*used, *rows_quarantined]) != sorted(unit.rows):
             raise RuntimeError(
                 f"rows of {unit.file} are not accounted for: rows {unit.rows}, used {sorted(used)}, "
-                f"quarantined {sorted(item.row for item in whole)}"
+                f"quarantined {rows_quarantined}"
             )
         parts = [item for item in unit.quarantined if item.part is not None]
         self.rows_in += len(unit.rows)
