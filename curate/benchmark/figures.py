@@ -5,31 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from curate.benchmark.baselines import POSITION
 from curate.benchmark.labelled_turns import ADHERENT, LabelledTurn
 from curate.trust.agreement import (
+    DECISION_FIGURES,
     RESAMPLES,
     Interval,
     Statistic,
-    accuracy,
     auc,
     average_precision,
     bootstrap_interval,
-    brier_score,
     class_means,
-    cohen_kappa,
     expected_calibration_error,
-    f1_scores,
+    of_sample,
     paired_interval,
     resampled_aucs,
+    resampled_decisions,
     resampled_means,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +110,27 @@ def figures(
     cut = 0.5 if binary and threshold is None else threshold
     decided = None if cut is None else [value >= cut for value in values]
     chances = bool(values) and min(values) >= 0 and max(values) <= 1
-    means, f1 = class_means(values, gold), None if decided is None else f1_scores(gold, decided)
+    means = class_means(values, gold)
+    statistics = _statistics(values, decided, gold, chances=chances)
+    # Each over the same resampled rows, since every bootstrap starts from the same seed.
+    intervals = {
+        name: bootstrap_interval(statistic, len(gold), resamples=resamples)
+        for name, statistic in statistics.items()
+    }
+    of_rows = {name: of_sample(statistic, len(gold)) for name, statistic in statistics.items()}
     return MethodFigures(
         method=method,
         n=len(turns),
         unscored=len(turns) - len(scored),
         binary=binary,
-        mean_adherent=means.positive if means else None,
-        mean_violation=means.negative if means else None,
-        separation=means.separation if means else None,
-        auc=auc(values, gold),
+        mean_adherent=means and means[0],
+        mean_violation=means and means[1],
+        separation=means and means[0] - means[1],
         ap=average_precision(values, gold),
-        f1_adherent=f1.positive if f1 else None,
-        f1_violation=f1.negative if f1 else None,
-        f1_macro=f1.macro if f1 else None,
-        kappa=None if decided is None else cohen_kappa(gold, decided),
-        accuracy=None if decided is None else accuracy(gold, decided),
-        brier=brier_score(values, gold) if chances else None,
         ece=expected_calibration_error(values, gold) if chances else None,
-        intervals=_intervals(values, decided, gold, resamples, chances=chances),
+        intervals={name: ends for name, ends in intervals.items() if ends is not None},
         by_kind=_by_kind(values, [turn for _, turn in scored]),
+        **{name: of_rows.get(name) for name in ("auc", "brier", *DECISION_FIGURES)},
     )
 
 
@@ -143,56 +139,18 @@ def as_row(row: MethodFigures) -> dict[str, Any]:
     return {name: getattr(row, name) for name in COLUMNS}
 
 
-def _intervals(
-    values: Sequence[float],
-    decided: Sequence[bool] | None,
-    gold: Sequence[bool],
-    resamples: int,
-    *,
-    chances: bool,
-) -> dict[str, Interval]:
-    """Return each figure over the same resampled rows, since every bootstrap starts from the same seed."""
+def _statistics(
+    values: Sequence[float], decided: Sequence[bool] | None, gold: Sequence[bool], *, chances: bool
+) -> dict[str, Statistic]:
+    """Return the figures that have an interval, by name, as functions of resamples."""
     statistics: dict[str, Statistic] = {"auc": partial(resampled_aucs, values, gold)}
     if chances:
         squares = [(value - label) ** 2 for value, label in zip(values, gold, strict=True)]
         statistics["brier"] = partial(resampled_means, squares)
     if decided is not None:
-        for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa", "accuracy"):
-            statistics[name] = partial(_decisions, name, decided, gold)
-    intervals = {
-        name: bootstrap_interval(statistic, len(gold), resamples=resamples)
-        for name, statistic in statistics.items()
-    }
-    return {name: interval for name, interval in intervals.items() if interval is not None}
-
-
-def _decisions(
-    name: str,
-    decided: Sequence[bool],
-    gold: Sequence[bool],
-    counts: npt.NDArray[np.float64],
-) -> npt.NDArray[np.float64]:
-    """Return a figure of a hard decision in each resample, as `accuracy`, `cohen_kappa` and `f1_scores` count it; NaN undefined."""
-    import numpy as np
-
-    labels, decisions = np.asarray(gold, bool), np.asarray(decided, bool)
-    total = counts.sum(axis=1)
-    # True positives and true negatives.
-    yes, no = counts @ (labels & decisions), counts @ ~(labels | decisions)
-    right: npt.NDArray[np.float64] = (yes + no) / total
-    if name == "accuracy":
-        return right
-    adherent, accepted = counts @ labels, counts @ decisions
-    with np.errstate(invalid="ignore"):
-        if name == "kappa":
-            chance = (adherent * accepted + (total - adherent) * (total - accepted)) / total**2
-            kappas: npt.NDArray[np.float64] = (right - chance) / (1 - chance)
-            return kappas
-        wrong = total - yes - no
-        f1_adherent, f1_violation = 2 * yes / (2 * yes + wrong), 2 * no / (2 * no + wrong)
-    macro = (f1_adherent + f1_violation) / 2
-    of_both = {"f1_macro": macro, "f1_adherent": f1_adherent, "f1_violation": f1_violation}
-    return np.where(np.isnan(macro), np.nan, of_both[name])
+        for name in DECISION_FIGURES:
+            statistics[name] = partial(resampled_decisions, name, gold, decided)
+    return statistics
 
 
 def _by_kind(values: Sequence[float], turns: Sequence[LabelledTurn]) -> dict[str, TurnKindFigures]:

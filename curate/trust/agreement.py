@@ -3,7 +3,7 @@
 numpy and scikit-learn are imported where they are used, so that the command line starts fast. F1, kappa and the AUC
 are counted here: a bootstrap asks for each a thousand times, and scikit-learn's own check their input for two
 milliseconds a call. A resample is given by how often it holds each row, so that a figure of all resamples is a
-product of matrices. A figure that is not defined (one class only, nothing given) is None,
+product of matrices, and the figure of the rows themselves is that of one resample with each row once (`of_sample`). A figure that is not defined (one class only, nothing given) is None,
 never 0 and never NaN. Labels are booleans: True is the positive class (adherent). Ties are counted exactly, because
 judges give few distinct values and half of a table can be ties.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,32 +45,6 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassMeans:
-    """Mean score of each class; the difference is the paper's separation."""
-
-    positive: float
-    negative: float
-
-    @property
-    def separation(self) -> float:
-        """Mean of the positives minus mean of the negatives."""
-        return self.positive - self.negative
-
-
-@dataclass(frozen=True, slots=True)
-class F1Scores:
-    """F1 of each class in [0, 1], and their unweighted mean."""
-
-    positive: float
-    negative: float
-
-    @property
-    def macro(self) -> float:
-        """Unweighted mean over both classes."""
-        return (self.positive + self.negative) / 2
-
-
-@dataclass(frozen=True, slots=True)
 class CalibrationBin:
     """One bin of a reliability diagram, over scores in [`low`, `high`), the last bin closed."""
 
@@ -82,12 +55,20 @@ class CalibrationBin:
     share_positive: float
 
 
-def class_means(scores: Sequence[float], positive: Sequence[bool]) -> ClassMeans | None:
-    """Return the mean score of each class; None where one class is empty."""
+def class_means(scores: Sequence[float], positive: Sequence[bool]) -> tuple[float, float] | None:
+    """Return the mean score of the positives and of the negatives; None where one class is empty."""
     values, labels = _arrays(scores, positive)
     if not labels.any() or labels.all():
         return None
-    return ClassMeans(float(values[labels].mean()), float(values[~labels].mean()))
+    return float(values[labels].mean()), float(values[~labels].mean())
+
+
+def of_sample(statistic: Statistic, n: int) -> float | None:
+    """Return the figure of n rows, each once; None where it is not defined."""
+    import numpy as np
+
+    figure = float(statistic(np.ones((1, n)))[0]) if n else math.nan
+    return None if math.isnan(figure) else figure
 
 
 def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
@@ -95,12 +76,7 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
     The Mann-Whitney form (Hanley and McNeil 1982). None where one class is empty.
     """
-    import numpy as np
-
-    _, labels = _arrays(scores, positive)
-    if not labels.any() or labels.all():
-        return None
-    return float(resampled_aucs(scores, positive, np.ones((1, len(labels))))[0])
+    return of_sample(partial(resampled_aucs, scores, positive), len(positive))
 
 
 def resampled_aucs(
@@ -174,30 +150,41 @@ def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float |
     return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
 
 
-def f1_scores(gold: Sequence[bool], predicted: Sequence[bool]) -> F1Scores | None:
-    """Return the F1 of the positive and of the negative class; a class never predicted right has F1 0.
+DECISION_FIGURES = ("f1_adherent", "f1_violation", "f1_macro", "kappa", "accuracy")
 
-    None where nothing is given, or a class occurs neither in the labels nor in the predictions.
+
+def resampled_decisions(
+    figure: str,
+    gold: Sequence[bool],
+    decided: Sequence[bool],
+    counts: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """Return one of `DECISION_FIGURES` of a yes or no in each resample; NaN where it is not defined.
+
+    F1 is of a class, or the mean of both (macro); a class that is never predicted right has 0, and none is defined where
+    a class occurs neither in the labels nor in the decisions. Kappa is Cohen's (1960), unweighted: agreement beyond what
+    the marginals give by chance, not defined where chance alone agrees fully.
     """
-    counts = Counter(zip(map(bool, gold), map(bool, predicted), strict=True))
-    wrong = counts[True, False] + counts[False, True]
-    by_class = [2 * counts[kind, kind] + wrong for kind in (True, False)]
-    if not all(by_class):
-        return None
-    return F1Scores(2 * counts[True, True] / by_class[0], 2 * counts[False, False] / by_class[1])
+    import numpy as np
 
-
-def cohen_kappa(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float | None:
-    """Return Cohen's kappa (1960), unweighted: agreement beyond what the marginals give by chance.
-
-    At most 1; negative is worse than chance. None where nothing is given or chance alone agrees fully.
-    """
-    observed = accuracy(gold, predicted)
-    if observed is None:
-        return None
-    first, second, n = Counter(gold), Counter(predicted), len(gold)
-    chance = sum(first[kind] * second[kind] for kind in first) / n**2
-    return (observed - chance) / (1 - chance) if chance < 1 else None
+    labels, decisions = np.asarray(gold, bool), np.asarray(decided, bool)
+    total = counts.sum(axis=1)
+    # True positives and true negatives.
+    yes, no = counts @ (labels & decisions), counts @ ~(labels | decisions)
+    right: npt.NDArray[np.float64] = (yes + no) / total
+    if figure == "accuracy":
+        return right
+    adherent, accepted = counts @ labels, counts @ decisions
+    with np.errstate(invalid="ignore"):
+        if figure == "kappa":
+            chance = (adherent * accepted + (total - adherent) * (total - accepted)) / total**2
+            kappas: npt.NDArray[np.float64] = (right - chance) / (1 - chance)
+            return kappas
+        wrong = total - yes - no
+        f1_adherent, f1_violation = 2 * yes / (2 * yes + wrong), 2 * no / (2 * no + wrong)
+    macro = (f1_adherent + f1_violation) / 2
+    of_both = {"f1_macro": macro, "f1_adherent": f1_adherent, "f1_violation": f1_violation}
+    return np.where(np.isnan(macro), np.nan, of_both[figure])
 
 
 def brier_score(probabilities: Sequence[float], positive: Sequence[bool]) -> float | None:

@@ -12,7 +12,8 @@ numpy and scipy are imported where they are used, so that the command line start
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,8 @@ MOST_LABELS: Final = 20_000
 """How far a plan looks for a number of labels that suffices."""
 LONGEST_AUDIT: Final = 5_000
 """How far a plan follows an audit that may stop at any time."""
+AUDITS: Final = 2_000
+"""Audits that a plan simulates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +112,12 @@ def upper_bound(tally: Tally, confidence: float) -> float:
         from scipy.stats import beta
 
         return float(beta.ppf(confidence, tally.bad + 1, tally.labelled - tally.bad))
-    # The labels rule out more than `high` bad members, and do not rule out more than `low`.
-    low, high = tally.bad - 1, size
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _p_of(tally, middle + 1) <= error:
-            high = middle
-        else:
-            low = middle
-    return high / size if size else 0.0
+    return _least_ruled_out(tally.bad, size, lambda bad: _p_of(tally, bad + 1) <= error)
+
+
+def _least_ruled_out(bad: int, size: int, rules_out: Callable[[int], bool]) -> float:
+    """Return the least share of a set, at least that of its `bad` known ones, of which the labels rule out any more."""
+    return bisect_left(range(size), True, bad, size, key=rules_out) / size if size else 0.0
 
 
 def _p_of(tally: Tally, bad: int) -> float:
@@ -183,14 +183,9 @@ def anytime(bad: Sequence[bool], risk: float, error: float, size: int) -> Anytim
 def anytime_bound(bad: Sequence[bool], confidence: float, size: int) -> float:
     """Return the upper bound of the share of bad ones that holds at every look at once, 0-1."""
     error = 1 - confidence
-    low, high = sum(bad) - 1, size
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _bet(bad, middle + 1, error, size).evidence >= 1 / error:
-            high = middle
-        else:
-            low = middle
-    return high / size if size else 0.0
+    return _least_ruled_out(
+        sum(bad), size, lambda number: _bet(bad, number + 1, error, size).evidence >= 1 / error
+    )
 
 
 def _bet(bad: Sequence[bool], too_many_bad: int, error: float, size: int) -> AnytimeAudit:
@@ -289,17 +284,16 @@ def first_labels(labels: int, risk: float, error: float, size: int | None = None
 @lru_cache(maxsize=256)
 def least_labels(bad: int, risk: float, error: float, size: int | None = None) -> int:
     """Return the least number of labels that pass with so many bad ones among them; `size` where the set is known."""
-    low, high = bad, bad + 1
     most = size if size is not None else 10**9
-    while high < most and p_value(simple(bad, high, size), risk) > error:
-        low, high = high, 2 * high
+
+    def passes(labels: int) -> bool:
+        return p_value(simple(bad, labels, size), risk) <= error
+
+    high = bad + 1
+    while high < most and not passes(high):
+        high *= 2
     high = min(high, most)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (
-            (low, middle) if p_value(simple(bad, middle, size), risk) <= error else (middle, high)
-        )
-    return high
+    return bisect_left(range(high), True, min(bad + 1, high), high, key=passes)
 
 
 def labels_for(
@@ -341,7 +335,7 @@ def labels_missing(tally: Tally, risk: float, error: float) -> int | None:
 
 
 def anytime_labels(
-    rate: float, risk: float, error: float, powers: Sequence[float], size: int, audits: int = 2000
+    rate: float, risk: float, error: float, powers: Sequence[float], size: int
 ) -> tuple[int | None, ...]:
     """Return the numbers of labels after which these shares of audits that may stop have passed, where a share `rate` of `size` is bad.
 
@@ -357,7 +351,7 @@ def anytime_labels(
     draw = np.random.default_rng(42)
     number_bad = round(rate * size)
     taken: list[int] = []
-    for _ in range(audits):
+    for _ in range(AUDITS):
         # the places of the bad ones in a random order of the set
         is_bad = np.zeros(size, dtype=bool)
         is_bad[draw.choice(size, number_bad, replace=False)] = True
@@ -365,7 +359,7 @@ def anytime_labels(
         passed = audit.evidence >= 1 / error
         taken.append(audit.labels if passed else LONGEST_AUDIT + 1)
     ranked = sorted(taken)
-    needed = [ranked[math.ceil(power * audits) - 1] for power in powers]
+    needed = [ranked[math.ceil(power * AUDITS) - 1] for power in powers]
     return tuple(labels if labels <= LONGEST_AUDIT else None for labels in needed)
 
 

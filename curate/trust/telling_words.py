@@ -30,6 +30,8 @@ _SUPPORT = 5
 _Z = 5.0
 _SHOWN = 3
 _SEED = 0
+_FOLDS = 5
+"""Parts of the pairs that are held out in turn."""
 _LONGEST = 40
 
 
@@ -68,12 +70,10 @@ class WordCounts:
 
     Args:
         size: pairs to count; of more, an even sample is drawn (Vitter's algorithm R, with a fixed seed).
-        folds: parts that are held out in turn.
     """
 
-    def __init__(self, size: int = 20_000, folds: int = 5) -> None:
+    def __init__(self, size: int = 20_000) -> None:
         self._size = size
-        self._folds = folds
         self._added = 0
         self._draw = random.Random(_SEED)
         self._vocabulary: dict[str, int] = {}
@@ -85,7 +85,7 @@ class WordCounts:
         place = len(self._pairs)
         if place >= self._size and (place := self._draw.randrange(self._added)) >= self._size:
             return
-        fold = zlib.crc32(group.encode("utf-8", "surrogatepass")) % self._folds
+        fold = zlib.crc32(group.encode("utf-8", "surrogatepass")) % _FOLDS
         left, right = side_words(chosen), side_words(rejected)
         entry = (fold, self._numbers(left - right), self._numbers(right - left))
         self._pairs[place : place + 1] = [entry]

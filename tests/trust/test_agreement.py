@@ -21,11 +21,11 @@ from curate.trust.agreement import (
     brier_score,
     calibration_bins,
     class_means,
-    cohen_kappa,
     expected_calibration_error,
-    f1_scores,
+    of_sample,
     paired_interval,
     resampled_aucs,
+    resampled_decisions,
     resampled_means,
     roc_curve,
 )
@@ -72,34 +72,32 @@ def test_average_precision_of_ties_does_not_depend_on_their_order() -> None:
     assert average_precision([0.5] * 4, [False, False, False, True]) == pytest.approx(0.25)
 
 
-def test_means_and_separation() -> None:
+def test_class_means() -> None:
     means = class_means([0.9, 0.7, 0.1], [True, True, False])
-    assert means is not None
-    assert (means.positive, means.negative) == pytest.approx((0.8, 0.1))
-    assert means.separation == pytest.approx(0.7)
+    assert means == pytest.approx((0.8, 0.1))
 
 
 def test_f1_and_kappa_of_the_papers_judge() -> None:
     """57 of 60 adherent turns and all 90 violations found give the paper's .974, .984, .979, .959."""
     gold = [True] * 60 + [False] * 90
     predicted = [True] * 57 + [False] * 93
-    f1 = f1_scores(gold, predicted)
-    kappa = cohen_kappa(gold, predicted)
-    assert f1 is not None
-    assert kappa is not None
-    assert [round(v, 3) for v in (f1.positive, f1.negative, f1.macro, kappa)] == [
-        0.974,
-        0.984,
-        0.979,
-        0.958,
+    figures = [
+        decision_figure(name, gold, predicted)
+        for name in ("f1_adherent", "f1_violation", "f1_macro", "kappa")
     ]
+    assert figures == pytest.approx([0.974, 0.984, 0.979, 0.958], abs=5e-4)
     assert accuracy(gold, predicted) == 147 / 150
+    assert decision_figure("accuracy", gold, predicted) == 147 / 150
+
+
+def decision_figure(name: str, gold: list[bool], decided: list[bool]) -> float | None:
+    return of_sample(partial(resampled_decisions, name, gold, decided), len(gold))
 
 
 def test_kappa_is_zero_for_a_judge_that_says_one_thing_and_none_without_two_things() -> None:
-    assert cohen_kappa([1, 0, 1, 0], [1, 1, 1, 1]) == 0
-    assert cohen_kappa([1, 1], [1, 1]) is None
-    assert cohen_kappa([], []) is None
+    assert decision_figure("kappa", [True, False, True, False], [True] * 4) == 0
+    assert decision_figure("kappa", [True, True], [True, True]) is None
+    assert decision_figure("kappa", [], []) is None
 
 
 def test_a_figure_of_one_class_is_none_not_zero() -> None:
@@ -107,7 +105,7 @@ def test_a_figure_of_one_class_is_none_not_zero() -> None:
     assert auc(scores, labels) is None
     assert class_means(scores, labels) is None
     assert average_precision(scores, [False, False]) is None
-    assert f1_scores(labels, labels) is None
+    assert decision_figure("f1_adherent", labels, labels) is None
     assert brier_score([], []) is None
     assert expected_calibration_error([], []) is None
 
