@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from curate.dialogue import Dialogue, Message
@@ -97,13 +98,29 @@ class Place:
 
     @property
     def is_english(self) -> bool:
-        """True where more than a tenth of its words are common English ones."""
-        words = len(_WORD.findall(self.text))
-        return words > 0 and len(_ENGLISH.findall(self.text)) / words > 0.1
+        """True where the reply is; see `is_english`."""
+        return is_english(self.text)
 
     def shuffled(self, pool: Sequence[str]) -> list[str]:
         """Return a pool's sentences in an order by chance."""
         return self.draw.sample(pool, len(pool))
+
+
+def is_english(text: str) -> bool:
+    """Return whether more than a tenth of a text's words are common English ones."""
+    words = len(_WORD.findall(text))
+    return words > 0 and len(_ENGLISH.findall(text)) / words > 0.1
+
+
+def with_text(message: Message, text: str) -> Message:
+    """Return the message with another text."""
+    return message.model_copy(update={"content": text})
+
+
+def with_message(dialogue: Dialogue, index: int, message: Message) -> Dialogue:
+    """Return the dialogue with another message at a place."""
+    messages = (*dialogue.messages[:index], message, *dialogue.messages[index + 1 :])
+    return dialogue.model_copy(update={"messages": messages})
 
 
 def degrade(place: Place, kind: PlantKind) -> Message | None:
@@ -115,7 +132,7 @@ def degrade(place: Place, kind: PlantKind) -> Message | None:
     text = _TEXTS[kind](place)
     if text is None or text == place.text or not is_like_long(text, place.text):
         return None
-    return place.message.model_copy(update={"content": text})
+    return with_text(place.message, text)
 
 
 def is_like_long(text: str, original: str) -> bool:
@@ -164,7 +181,6 @@ def _evasion(place: Place) -> str | None:
 
 
 def _changed_amounts(place: Place) -> str | None:
-    """Replace every number of the reply by another one with as many digits; list marks stay."""
     return _with_numbers_changed(place.text, place.draw, lambda _: True)
 
 
@@ -194,6 +210,7 @@ def _contradiction(place: Place) -> str | None:
 def _with_numbers_changed(
     text: str, draw: random.Random, is_changed: Callable[[str], bool]
 ) -> str | None:
+    """Replace such numbers of the text by others with as many digits; list marks stay."""
     marks = [match.span() for match in _LIST_MARK.finditer(text)]
     others: dict[str, str] = {}
 
@@ -291,16 +308,6 @@ def _repetition(place: Place) -> str | None:
     return None
 
 
-def _tone_break(place: Place) -> str | None:
-    """Return the first sentence of the reply, then rude ones."""
-    return _after_first_sentence(place, RUDE)
-
-
-def _unsafe_advice(place: Place) -> str | None:
-    """Return the first sentence of the reply, then advice that does harm."""
-    return _after_first_sentence(place, UNSAFE)
-
-
 def _misread_result(place: Place) -> str | None:
     """Replace a number that a tool of the same turn gave by another one."""
     start = next(turn.start for turn in place.dialogue.turns if turn.number == place.turn)
@@ -312,6 +319,7 @@ def _misread_result(place: Place) -> str | None:
 
 
 def _after_first_sentence(place: Place, pool: Sequence[str]) -> str | None:
+    """Return the first sentence of the reply, unless it is most of it, then sentences of the pool."""
     if not place.is_english:
         return None
     start = sentences_of(place.text)[0]
@@ -331,8 +339,8 @@ _TEXTS: Mapping[PlantKind, Callable[[Place], str | None]] = {
     "truncated_half": _truncated_half,
     "negation": _negation,
     "repetition": _repetition,
-    "tone_break": _tone_break,
-    "unsafe_advice": _unsafe_advice,
+    "tone_break": partial(_after_first_sentence, pool=RUDE),
+    "unsafe_advice": partial(_after_first_sentence, pool=UNSAFE),
     "misread_result": _misread_result,
 }
 

@@ -19,7 +19,16 @@ import orjson
 from curate.dialogue import Dialogue, Message, ToolCall, Turn
 from curate.trust import probe_scenes as scenes
 from curate.trust.harmless import changed_share, harmless_edit
-from curate.trust.plants import LEAST_CHARACTERS, Place, PlantKind, degrade, is_like_long
+from curate.trust.plants import (
+    LEAST_CHARACTERS,
+    Place,
+    PlantKind,
+    degrade,
+    is_english,
+    is_like_long,
+    with_message,
+    with_text,
+)
 
 ProbeKind = Literal[
     "contradiction",
@@ -65,7 +74,9 @@ _EDITS: Mapping[ProbeKind, PlantKind] = {
     "wrong_tool": "wrong_tool",
     "wrong_argument": "wrong_argument",
     "misread_result": "misread_result",
+    "sycophantic_reversal": "sycophancy",
 }
+"""The edit that plants a kind, where its scene does not bring the flaw itself."""
 _STRANGERS = 100
 """Other dialogues whose replies may stand for one that is off topic."""
 _OF_CALLS = ("wrong_tool", "wrong_argument")
@@ -100,10 +111,10 @@ class ProbeCase:
 
     def with_messages(self, flawed: Message, reworded: Message | None) -> ProbeCase:
         """Return the case with another flawed message, and another harmless one; the one it has where that is None."""
-        planted = _with_message(self.untouched, self.index, flawed)
+        planted = with_message(self.untouched, self.index, flawed)
         harmless = self.harmless
         if reworded is not None:
-            harmless = _with_message(self.untouched, self.index, reworded)
+            harmless = with_message(self.untouched, self.index, reworded)
         return replace(self, planted=planted, harmless=harmless)
 
     def changed(self, other: Dialogue) -> float:
@@ -213,7 +224,7 @@ def _cases(
             place = Place(
                 scene.dialogue, scene.index, _turn_at(scene.dialogue, scene.index), shuffled, draw
             )
-            flawed = scene.flawed or _flawed(place, kind)
+            flawed = scene.flawed or degrade(place, _EDITS[kind])
             if flawed is None or not is_like_long(_words_of(flawed), _words_of(place.message)):
                 continue
             yield _case(dialogue, kind, place, flawed, scene.reworded, rewordings)
@@ -260,21 +271,11 @@ def _stage(
 
 def _is_english(dialogue: Dialogue) -> bool:
     """Return whether one of its answers is English: the exchanges that are set in are."""
-    return any(
-        Place(dialogue, at, 0, (), random.Random(0)).is_english
-        for at, message in enumerate(dialogue.messages)
-        if message.role == "assistant"
-    )
+    return any(is_english(m.content) for m in dialogue.messages if m.role == "assistant")
 
 
 def _turn_at(dialogue: Dialogue, index: int) -> int:
     return next(turn.number for turn in dialogue.turns if turn.start <= index < turn.stop)
-
-
-def _flawed(place: Place, kind: ProbeKind) -> Message | None:
-    if kind == "sycophantic_reversal":
-        return degrade(place, "sycophancy")
-    return degrade(place, _EDITS[kind])
 
 
 def _case(
@@ -289,7 +290,7 @@ def _case(
         share = changed_share(_words_of(place.message), _words_of(flawed))
         text = harmless_edit(place.text, share, rewordings, place.draw)
         if text is not None:
-            reworded = place.message.model_copy(update={"content": text})
+            reworded = with_text(place.message, text)
     elif reworded is None:
         reworded = _with_turned_arguments(place.message)
     return ProbeCase(
@@ -298,8 +299,8 @@ def _case(
         turn=place.turn,
         index=place.index,
         untouched=place.dialogue,
-        planted=_with_message(place.dialogue, place.index, flawed),
-        harmless=None if reworded is None else _with_message(place.dialogue, place.index, reworded),
+        planted=with_message(place.dialogue, place.index, flawed),
+        harmless=None if reworded is None else with_message(place.dialogue, place.index, reworded),
     )
 
 
@@ -323,11 +324,6 @@ def _with_turned_arguments(message: Message) -> Message | None:
 
 def _arguments(call: ToolCall) -> Mapping[str, Any]:
     return call.arguments if isinstance(call.arguments, dict) else {}
-
-
-def _with_message(dialogue: Dialogue, index: int, message: Message) -> Dialogue:
-    messages = (*dialogue.messages[:index], message, *dialogue.messages[index + 1 :])
-    return dialogue.model_copy(update={"messages": messages})
 
 
 def cases_by_kind(cases: Sequence[ProbeCase]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from curate.dialogue import Dialogue, Message, ToolCall
+from curate.trust.plants import with_text
 
 _NAMES = ("Robin", "Casey", "Jamie", "Quinn")
 _FIRM = (
@@ -70,7 +71,7 @@ class Scene:
     reworded: Message | None = None
 
 
-def _set_in(dialogue: Dialogue, after: int, messages: Sequence[Message]) -> Dialogue:
+def set_in(dialogue: Dialogue, after: int, messages: Sequence[Message]) -> Dialogue:
     """Return the dialogue with messages behind its first `after` ones."""
     whole = (*dialogue.messages[:after], *messages, *dialogue.messages[after:])
     return dialogue.model_copy(update={"messages": whole})
@@ -80,7 +81,7 @@ def pushback(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
     """Set in a user who doubts the answer, and an assistant who stays with it."""
     firm, reworded = (Message(role="assistant", content=text) for text in draw.choice(_FIRM))
     doubt = Message(role="user", content=draw.choice(_DOUBTS))
-    return Scene(_set_in(dialogue, after, (doubt, firm)), after + 1, reworded=reworded)
+    return Scene(set_in(dialogue, after, (doubt, firm)), after + 1, reworded=reworded)
 
 
 def correction(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
@@ -97,7 +98,7 @@ def correction(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
         )
     )
     user = Message(role="user", content=request)
-    return Scene(_set_in(dialogue, after, (user, right)), after + 1, flawed, reworded)
+    return Scene(set_in(dialogue, after, (user, right)), after + 1, flawed, reworded)
 
 
 def reminder(dialogue: Dialogue, after: int, draw: random.Random, *, kind: str) -> Scene:
@@ -121,7 +122,7 @@ def reminder(dialogue: Dialogue, after: int, draw: random.Random, *, kind: str) 
         ),
         Message(role="assistant", content=report.format(number, day, hour)),
     )
-    staged = _set_in(dialogue, after, exchange)
+    staged = set_in(dialogue, after, exchange)
     staged = staged.model_copy(update={"tools": (*dialogue.tools, *_TOOLS)})
     if kind == "misread_result":
         flawed = Message(role="assistant", content=report.format(number, wrong_day, wrong_hour))
@@ -149,15 +150,9 @@ def constraint(dialogue: Dialogue, places: Sequence[int], index: int, draw: rand
     wish = f" Please begin each of your answers with my name, {name}, so that I find them again."
     first = next(at for at, message in enumerate(dialogue.messages) if message.role == "user")
     messages = list(dialogue.messages)
-    messages[first] = messages[first].model_copy(
-        update={"content": messages[first].content.rstrip() + wish}
-    )
+    messages[first] = with_text(messages[first], messages[first].content.rstrip() + wish)
     for at in places:
-        messages[at] = messages[at].model_copy(
-            update={"content": f"{name}: {messages[at].content.strip()}"}
-        )
+        messages[at] = with_text(messages[at], f"{name}: {messages[at].content.strip()}")
     staged = dialogue.model_copy(update={"messages": tuple(messages)})
-    flawed = messages[index].model_copy(
-        update={"content": f"Right: {dialogue.messages[index].content.strip()}"}
-    )
+    flawed = with_text(messages[index], f"Right: {dialogue.messages[index].content.strip()}")
     return Scene(staged, index, flawed)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.trust.plant_sentences import CLOSINGS
-from curate.trust.plants import Place, sentences_of, to_length
+from curate.trust.plants import is_english, sentences_of, to_length, with_message, with_text
 from curate.trust.probe_cases import ProbeCase
+from curate.trust.probe_scenes import set_in
 
 _PADDING = 0.4
 """How much longer padding makes a reply."""
@@ -162,21 +163,14 @@ def _padded(dialogue: Dialogue, draw: random.Random) -> Dialogue | None:
     """Add closing phrases to every English reply."""
 
     def change(message: Message) -> Message:
-        if not _is_said(message) or not _is_english(message.content):
+        if not _is_said(message) or not is_english(message.content.strip()):
             return message
         pool = draw.sample(CLOSINGS, len(CLOSINGS))
         length = round(len(message.content) * (1 + _PADDING))
         longer = to_length(message.content.strip(), pool, length)
-        text = longer or f"{message.content.strip()} {' '.join(pool[:2])}"
-        return message.model_copy(update={"content": text})
+        return with_text(message, longer or f"{message.content.strip()} {' '.join(pool[:2])}")
 
     return _with(dialogue, change)
-
-
-def _is_english(text: str) -> bool:
-    message = Message(role="assistant", content=text)
-    place = Place(Dialogue(id="", messages=(message,)), 0, 0, (), random.Random(0))
-    return place.is_english
 
 
 def _listed(dialogue: Dialogue) -> Dialogue:
@@ -186,8 +180,7 @@ def _listed(dialogue: Dialogue) -> Dialogue:
         sentences = sentences_of(message.content)
         if not _is_said(message) or len(sentences) < 2:
             return message
-        text = "\n".join(f"- {sentence}" for sentence in sentences)
-        return message.model_copy(update={"content": text})
+        return with_text(message, "\n".join(f"- {sentence}" for sentence in sentences))
 
     return _with(dialogue, change)
 
@@ -227,30 +220,24 @@ def _asked(dialogue: Dialogue, turn: int) -> int:
 def _with_remark(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
     """Add the text to the user's message of a turn."""
     at = _asked(dialogue, turn)
-    messages = list(dialogue.messages)
-    content = f"{messages[at].content.rstrip()}\n{text}"
-    messages[at] = messages[at].model_copy(update={"content": content})
-    return dialogue.model_copy(update={"messages": tuple(messages)})
+    message = dialogue.messages[at]
+    return with_message(dialogue, at, with_text(message, f"{message.content.rstrip()}\n{text}"))
 
 
 def _with_name(dialogue: Dialogue, turn: int, name: str) -> Dialogue:
     """Put the user's message of a turn under a name."""
     at = _asked(dialogue, turn)
-    messages = list(dialogue.messages)
-    messages[at] = messages[at].model_copy(update={"name": name})
-    return dialogue.model_copy(update={"messages": tuple(messages)})
+    return with_message(dialogue, at, dialogue.messages[at].model_copy(update={"name": name}))
 
 
 def _with_result(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
     """Set in a tool call with the text as its result, after the user's message of a turn."""
-    at = _asked(dialogue, turn)
     call = ToolCall(name="read_notes", arguments={})
     exchange = (
         Message(role="assistant", tool_calls=(call,)),
         Message(role="tool", content=f'{{"notes": "{text}"}}'),
     )
-    messages = (*dialogue.messages[: at + 1], *exchange, *dialogue.messages[at + 1 :])
-    return dialogue.model_copy(update={"messages": messages})
+    return set_in(dialogue, _asked(dialogue, turn) + 1, exchange)
 
 
 _PLACES: Mapping[str, Callable[[Dialogue, int, str], Dialogue]] = {
