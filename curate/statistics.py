@@ -86,6 +86,19 @@ def student_t(freedom: float) -> float:
     return float(stdtrit(freedom, 0.975))
 
 
+def clustered_variance(residuals: npt.ArrayLike, n: float) -> float:
+    """Return the variance of a mean over n values whose clusters, not the values, are independent (Cochran 1977, 11.5).
+
+    Args:
+        residuals: of each of two or more clusters the sum of its values less the mean.
+        n: number of values.
+    """
+    import numpy as np
+
+    sums = np.asarray(residuals, float)
+    return len(sums) / (len(sums) - 1) * float((sums**2).sum()) / n**2
+
+
 # ---- intervals of a mean of few values
 
 

@@ -26,7 +26,7 @@ from curate.trust.agreement import (
     grouped_interval,
     resampled_means,
 )
-from curate.trust.levels import grouped_folds
+from curate.trust.levels import grouped_folds, splits
 
 CalibrationMethod = Literal["platt", "isotonic"]
 
@@ -163,8 +163,7 @@ def cross_validate(
         "isotonic": [0.0] * len(turns),
     }
     decided = [False] * len(turns)
-    for held_out in folds_of_both(turns):
-        rest = sorted({*range(len(turns))} - {*held_out})
+    for rest, held_out in splits(folds_of_both(turns), len(turns)):
         scores, rest_labels = [raw[at] for at in rest], [labels[at] for at in rest]
         slope, intercept = fit_platt(scores, rest_labels)
         knots, threshold = fit_isotonic(scores, rest_labels), fit_threshold(scores, rest_labels)

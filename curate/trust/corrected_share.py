@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from curate.records.agreement import CorrectedShare
-from curate.statistics import Z_95, wilson
+from curate.statistics import Z_95, clustered_variance, wilson
 from curate.wording import plural
 
 ShareName = Literal["good dialogues", "adherent turns", "adherent dialogues"]
@@ -53,12 +53,7 @@ def counted(outcomes: Sequence[bool], groups: Sequence[str]) -> Trials:
     if many == n or many < 2 or share in (0, 1):
         # Without a spread to estimate it from, items of one dialogue count as one item.
         return Trials(share, n, float(many))
-    variance = (
-        many
-        / (many - 1)
-        * math.fsum(residual * residual for residual in residuals.values())
-        / (n * n)
-    )
+    variance = clustered_variance([*residuals.values()], n)
     return Trials(share, n, min(float(n), share * (1 - share) / variance))
 
 

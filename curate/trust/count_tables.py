@@ -101,12 +101,13 @@ class Draws:
         self._drawn = drawn
 
     def tables(
-        self, rows: Sequence[int], columns: Sequence[int], n_rows: int, n_columns: int
+        self, people: Sequence[int], judge: Sequence[int], levels: int
     ) -> npt.NDArray[np.float64]:
-        """Return how often each row met each column, of every draw: shape (draws, rows, columns)."""
+        """Return how often each level of people, from 1, met each of the judge, of every draw: shape (draws, levels, levels)."""
         import numpy as np
 
-        return np.concatenate([*self._batches(rows, columns, n_rows, n_columns)])
+        rows, columns = np.asarray(people, int) - 1, np.asarray(judge, int) - 1
+        return np.concatenate([*self._batches(rows, columns, levels, levels)])
 
     def figures(
         self,
@@ -143,7 +144,7 @@ class Draws:
         return Figure(value=float(values[0]), interval=(float(low), float(high)))
 
     def _batches(
-        self, rows: Sequence[int], columns: Sequence[int], n_rows: int, n_columns: int
+        self, rows: npt.ArrayLike, columns: npt.ArrayLike, n_rows: int, n_columns: int
     ) -> Iterator[npt.NDArray[np.float64]]:
         import numpy as np
         from scipy.sparse import csr_matrix

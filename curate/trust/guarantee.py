@@ -94,9 +94,11 @@ def p_value(tally: Tally, risk: float) -> float:
     Returns:
         In [0, 1]. The set is certified with a confidence of 1 - error where it is at most `error`.
     """
+    from scipy.stats import binom
+
     size = tally.size
     if size is None:
-        return float(_binomial().cdf(tally.bad, tally.labelled, risk))
+        return float(binom.cdf(tally.bad, tally.labelled, risk))
     return _p_of(tally, too_many(risk, size))
 
 
@@ -122,18 +124,20 @@ def _least_ruled_out(bad: int, size: int, rules_out: Callable[[int], bool]) -> f
 
 def _p_of(tally: Tally, bad: int) -> float:
     """Return `p_value` where `bad` is the least number of bad members that is too many."""
+    from scipy.stats import binom, hypergeom
+
     size = tally.size
     assert size is not None
     if bad > size:
         return 0.0
     if len(tally.strata) == 1:
-        return float(_hypergeometric().cdf(tally.bad, size, bad, tally.labelled))
+        return float(hypergeom.cdf(tally.bad, size, bad, tally.labelled))
     if not tally.labelled:
         return 1.0
     expected = _fewest_bad_labels(tally, bad)
     if tally.bad > expected - 1:
         return 1.0
-    return float(_binomial().cdf(tally.bad, tally.labelled, expected / tally.labelled))
+    return float(binom.cdf(tally.bad, tally.labelled, expected / tally.labelled))
 
 
 def _fewest_bad_labels(tally: Tally, bad: int) -> float:
@@ -305,6 +309,7 @@ def labels_for(
         None where up to `MOST_LABELS`, or all of the set, do not suffice.
     """
     import numpy as np
+    from scipy.stats import binom, hypergeom
 
     if rate >= risk:
         return None
@@ -312,9 +317,9 @@ def labels_for(
     labels = np.arange(1, most + 1)
     passing = _most_bad(labels, risk, error, size)
     if size is None:
-        chance = _binomial().cdf(passing, labels, rate)
+        chance = binom.cdf(passing, labels, rate)
     else:
-        chance = _hypergeometric().cdf(passing, size, round(rate * size), labels)
+        chance = hypergeom.cdf(passing, size, round(rate * size), labels)
     enough = np.flatnonzero((chance >= power) & (passing >= 0))
     return int(labels[enough[0]]) if enough.size else None
 
@@ -377,22 +382,11 @@ def _most_bad(
 ) -> npt.NDArray[np.float64]:
     """Return the most bad ones with which each number of labels passes; -1 where none do."""
     import numpy as np
+    from scipy.stats import binom, hypergeom
 
-    known = _binomial() if size is None else _hypergeometric()
+    known: Any = binom if size is None else hypergeom
     shape = (labels, risk) if size is None else (size, too_many(risk, size), labels)
     # the least k whose cdf is at least `error`; one less where it is above
     least = known.ppf(error, *shape)
     most: npt.NDArray[np.float64] = np.where(known.cdf(least, *shape) <= error, least, least - 1)
     return most
-
-
-def _binomial() -> Any:
-    from scipy.stats import binom
-
-    return binom
-
-
-def _hypergeometric() -> Any:
-    from scipy.stats import hypergeom
-
-    return hypergeom

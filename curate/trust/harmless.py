@@ -58,6 +58,11 @@ _SIGNS = (
     ("所以", "因此"),
 )
 """The same in a script without word boundaries."""
+_SWAPS = (
+    *((rf"(?<![\w']){re.escape(one)}(?![\w'])", other) for one, other in _WAYS),
+    *((re.escape(one), other) for one, other in _SIGNS),
+)
+"""Patterns and what may stand for what they match."""
 
 
 def changed_share(text: str, other: str) -> float:
@@ -80,15 +85,10 @@ def harmless_edit(
     if whole is not None and changed_share(text, whole) <= share:
         return whole
     edited = text
-    for pattern, other in draw.sample(_swaps(), len(_swaps())):
+    for pattern, other in draw.sample(_SWAPS, len(_SWAPS)):
         if changed_share(text, edited) >= share:
             break
         longer = re.sub(pattern, other, edited, count=1)
         if is_like_long(longer, text):
             edited = longer
     return edited if edited != text else whole
-
-
-def _swaps() -> list[tuple[str, str]]:
-    words = [(rf"(?<![\w']){re.escape(one)}(?![\w'])", other) for one, other in _WAYS]
-    return words + [(re.escape(one), other) for one, other in _SIGNS]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -240,10 +240,7 @@ def kappa_figure(
     if not gold:
         return Kappa()
     draws = Draws(groups, least=1)
-    tables = draws.tables(
-        [level - 1 for level in gold], [level - 1 for level in levels], count, count
-    )
-    figure = draws.figure(quadratic_kappas(tables))
+    figure = draws.figure(quadratic_kappas(draws.tables(gold, levels, count)))
     return Kappa(value=figure.value, interval=figure.interval)
 
 
@@ -266,14 +263,18 @@ def grouped_folds(
     return [fold for fold in dealt if fold]
 
 
+def splits(folds: Iterable[list[int]], n: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield for each fold the rows that are not in it, of `n` in all, and its own."""
+    for fold in folds:
+        yield sorted({*range(n)}.difference(fold)), fold
+
+
 def _held_out(
     fit: Fit, values: Sequence[float], gold: Sequence[int], groups: Sequence[str], count: int
 ) -> list[int]:
     """Return the level of each value by cuts that were fitted without its group."""
     levels = [0] * len(values)
-    for fold in grouped_folds(groups):
-        out = set(fold)
-        rest = [at for at in range(len(values)) if at not in out]
+    for rest, fold in splits(grouped_folds(groups), len(values)):
         cuts = fit([values[at] for at in rest], [gold[at] for at in rest], count)
         for at in fold:
             levels[at] = 1 + sum(cut <= values[at] for cut in cuts)

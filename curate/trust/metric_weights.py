@@ -13,7 +13,7 @@ from functools import partial
 from curate.errors import UsageError
 from curate.records.calibration import MetricWeights
 from curate.trust.agreement import auc, grouped_interval, resampled_auc_gains
-from curate.trust.levels import grouped_folds
+from curate.trust.levels import grouped_folds, splits
 from curate.trust.p_good import refuse_too_few_verdicts
 
 
@@ -49,10 +49,8 @@ def fit_metric_weights(
         )
     fitted = [0.0] * len(dialogues)
     groups = [item.group for item in dialogues]
-    for fold in grouped_folds(groups):
-        out = set(fold)
-        rest = [item for at, item in enumerate(dialogues) if at not in out]
-        own = _fit(rest, names) or current
+    for rest, fold in splits(grouped_folds(groups), len(dialogues)):
+        own = _fit([dialogues[at] for at in rest], names) or current
         for at in fold:
             fitted[at] = _overall(dialogues[at].heights, own)
     plain = [_overall(item.heights, current) for item in dialogues]

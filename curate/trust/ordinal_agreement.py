@@ -100,14 +100,10 @@ def measure_dimension(
     groups = [item.group for item in used]
     draws = Draws(groups)
     size = len(names)
-
-    def tables_of(levels: Sequence[int]) -> npt.NDArray[np.float64]:
-        return draws.tables([n - 1 for n in people], [n - 1 for n in levels], size, size)
-
-    tables = tables_of(judge)
+    tables = draws.tables(people, judge, size)
     spearman, kendall = _rank_figures(used, draws)
     mapped = _mapped_levels(used, size) if can_calibrate else None
-    mapped_tables = None if mapped is None else tables_of(mapped)
+    mapped_tables = None if mapped is None else draws.tables(people, mapped, size)
     by = _gate_by(scales_differ=scales_differ, is_fitted=is_fitted, has_mapped=mapped is not None)
     shown = mapped if by == "mapped" and mapped is not None else judge
     return DimensionAgreement(
@@ -230,9 +226,7 @@ def _each_against_others(items: Sequence[Compared], size: int) -> tuple[RaterFig
     figures = []
     for rater, values in sorted(pairs.items()):
         draws = Draws([group for *_, group in values])
-        tables = draws.tables(
-            [others - 1 for others, *_ in values], [level - 1 for _, level, _ in values], size, size
-        )
+        tables = draws.tables([mean for mean, *_ in values], [own for _, own, _ in values], size)
         kappa = draws.figure(quadratic_kappas(tables))
         figures.append(RaterFigures(rater=rater, items=len(values), kappa=kappa))
     return tuple(figures)
@@ -255,12 +249,8 @@ def _slices(used: Sequence[Compared], judge: Sequence[int], size: int) -> Iterat
                 left += rows
                 continue
             draws = Draws([used[place].group for place in rows])
-            tables = draws.tables(
-                [(used[place].people or 0) - 1 for place in rows],
-                [judge[place] - 1 for place in rows],
-                size,
-                size,
-            )
+            people = [used[place].people or 0 for place in rows]
+            tables = draws.tables(people, [judge[place] for place in rows], size)
             kappa = draws.figure(quadratic_kappas(tables))
             yield AgreementSlice(
                 by=by, value=value, labels=len(rows), dialogues=draws.groups, kappa=kappa

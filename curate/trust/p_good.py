@@ -19,7 +19,7 @@ from curate.errors import UsageError
 from curate.records import GoodModel, JudgeIdentity
 from curate.records.readings import ADHERENCE, METRIC
 from curate.trust.agreement import auc, brier_score, grouped_interval, resampled_means
-from curate.trust.levels import grouped_folds
+from curate.trust.levels import grouped_folds, splits
 
 LEAST_LABELS = 20
 LEAST_OF_A_KIND = 5
@@ -82,9 +82,8 @@ def fit_good(
         )
     groups = [dialogue.group for dialogue in dialogues]
     predicted, without = [0.0] * len(labels), [0.0] * len(labels)
-    for fold in grouped_folds(groups):
-        out = set(fold)
-        rest = [dialogue for at, dialogue in enumerate(dialogues) if at not in out]
+    for others, fold in splits(grouped_folds(groups), len(dialogues)):
+        rest = [dialogues[at] for at in others]
         share = sum(dialogue.is_good for dialogue in rest) / len(rest)
         model = _fit(rest, _telling(rest)) if 0 < share < 1 and _telling(rest) else None
         for at in fold:

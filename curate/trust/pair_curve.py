@@ -15,7 +15,6 @@ itself are fitted to all pairs, its threshold to the cross-validated probabiliti
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,21 +22,21 @@ from typing import TYPE_CHECKING, Literal
 
 from curate.errors import UsageError
 from curate.records import JudgeIdentity, KindFigures, PairCurve
-from curate.statistics import SEED, sigmoid, wilson
+from curate.statistics import sigmoid, wilson
 from curate.trust.agreement import (
     Statistic,
-    auc,
     grouped_interval,
+    of_sample,
     resampled_aucs,
     resampled_means,
 )
+from curate.trust.levels import FOLDS, grouped_folds
 from curate.wording import plural
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-FOLDS = 5
 LEAST_PAIRS = 40
 """Pairs below which nothing is fitted: a precision of .9 is not told from .8 by fewer."""
 _RIDGE = 1.0
@@ -243,11 +242,12 @@ class CrossValidation:
     _weights: dict[frozenset[_Cell], tuple[float, float]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        groups = sorted({pair.group for pair in self.pairs})
-        random.Random(SEED).shuffle(groups)
-        fold_of = {group: at % FOLDS for at, group in enumerate(groups)}
+        folds = grouped_folds([pair.group for pair in self.pairs])
+        fold_of = {at: number for number, fold in enumerate(folds) for at in fold}
         by_kind = self.hold_out_kinds and len({pair.kind for pair in self.pairs}) > 2
-        self._cells = [(fold_of[pair.group], pair.kind if by_kind else None) for pair in self.pairs]
+        self._cells = [
+            (fold_of[at], pair.kind if by_kind else None) for at, pair in enumerate(self.pairs)
+        ]
 
     def probabilities(self) -> list[float]:
         """Return for each pair the probability that its better side is better."""
@@ -286,7 +286,7 @@ class CrossValidation:
 
 
 def _meet(one: _Cell, other: _Cell) -> bool:
-    """Return a mask that is true for cells of one fold or one kind."""
+    """Return whether two cells are of one fold or of one kind."""
     return one[0] == other[0] or (one[1] is not None and one[1] == other[1])
 
 
@@ -296,7 +296,7 @@ def probability(pair: KnownPair, preference_weight: float, margin_weight: float)
 
 
 def accepted(pairs: Sequence[HeldOut]) -> AcceptedShare:
-    """Return a mask of what passes, of pairs and the same pairs turned round."""
+    """Return how many pairs pass, as they are and turned round."""
     return AcceptedShare(
         pairs=len(pairs),
         better=sum(pair.better_passes for pair in pairs),
@@ -327,8 +327,7 @@ def least_threshold(probabilities: Sequence[float], precision: float) -> float |
 
 def area_under(probabilities: Sequence[float]) -> float | None:
     """Return the AUC of pairs, by the probability of their better sides, against the same pairs turned round."""
-    turned = [1 - p for p in probabilities]
-    return auc([*probabilities, *turned], [True] * len(probabilities) + [False] * len(turned))
+    return of_sample(partial(_areas, probabilities), len(probabilities))
 
 
 def bootstrap_pairs(pairs: Sequence[KnownPair], statistic: Statistic) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from curate.records.probe import (
     ProbeState,
     ProbeUnit,
 )
-from curate.statistics import Ends, wilson
+from curate.statistics import Ends, clustered_variance, wilson
 from curate.trust.probe_cases import PROBE_KINDS
 from curate.wording import plural
 
@@ -123,19 +123,18 @@ def clustered(outcomes: Sequence[ProbeOutcome], unit: ProbeUnit) -> Figures | No
     import numpy as np
     from scipy.special import stdtr, stdtrit
 
-    groups = sorted({outcome.group for outcome in outcomes})
-    count = len(groups)
+    place = {group: at for at, group in enumerate(sorted({one.group for one in outcomes}))}
+    count = len(place)
     if count < LEAST_DIALOGUES:
         return None
     n = len(outcomes)
     value = np.array([outcome.value for outcome in outcomes])
     against = np.array([outcome.against for outcome in outcomes])
-    place = {group: at for at, group in enumerate(groups)}
     cluster = np.array([place[outcome.group] for outcome in outcomes])
     away = value - against
     effect = float(away.mean())
     totals = np.bincount(cluster, weights=away - effect, minlength=count)
-    variance = count / (count - 1) * float((totals**2).sum()) / n**2
+    variance = clustered_variance(totals, n)
     freedom = count - 1
     edge = float(stdtrit(freedom, 1 - LEVEL / 2))
     mean = float(value.mean())

@@ -13,7 +13,7 @@ from math import sqrt
 import polars as pl
 
 from curate.records import AuditCheck, AuditPart, FailureMode, SetCheck
-from curate.statistics import Ends, student_t, wilson
+from curate.statistics import Ends, clustered_variance, student_t, wilson
 from curate.wording import first_of, plural
 
 LEAST = 20
@@ -198,8 +198,8 @@ def mean_check(
         return too_little(part, name, threshold, n, f"{n:,} {of}, {LEAST_DIALOGUES} needed")
     sums, counts = np.asarray(totals, float), np.asarray(weights, float)
     mean = float(sums.sum() / counts.sum())
-    error = float(np.sqrt(((sums - mean * counts) ** 2).sum() * n / (n - 1)) / counts.sum())
-    half = student_t(n - 1) * error
+    variance = clustered_variance(sums - mean * counts, float(counts.sum()))
+    half = student_t(n - 1) * sqrt(variance)
     own = sums / counts
     above = [int(at) for at in np.argsort(-own, kind="stable") if own[at] > threshold]
     return AuditCheck(

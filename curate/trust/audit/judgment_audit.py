@@ -313,7 +313,7 @@ def repeat_checks(
 def _distances(first: Judgment, second: Judgment) -> Sequence[float]:
     """Return the distances of the scores that both judgments have, of expectations where there are any."""
     theirs = {turn.turn: turn for turn in second.per_turn}
-    found = [
+    distances = [
         abs(turn_value(turn, name) - turn_value(theirs[turn.turn], name))
         for turn in first.per_turn
         if turn.turn in theirs
@@ -321,8 +321,8 @@ def _distances(first: Judgment, second: Judgment) -> Sequence[float]:
     ]
     for one, other in zip(_exact_conversation(first), _exact_conversation(second), strict=True):
         if one is not None and other is not None:
-            found.append(abs(one - other))
-    return found
+            distances.append(abs(one - other))
+    return distances
 
 
 def _exact_turn(turn: TurnScores) -> tuple[float, ...]:
