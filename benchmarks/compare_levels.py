@@ -51,7 +51,8 @@ from curate.run.labels.run_scores import labelled_readings
 from curate.selection.table import score_table
 from curate.statistics import RESAMPLES
 from curate.trust.agreement import auc, brier_score
-from curate.trust.gold import GoldRow, Scale, match_gold
+from curate.trust.gold import Scale, match_gold
+from curate.trust.label_rows import GoldRow
 from curate.trust.levels import (
     LabelledReading,
     confusion,

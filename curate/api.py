@@ -124,7 +124,8 @@ from curate.stages import (
     scorers,
 )
 from curate.storage.whole_files import write_record
-from curate.trust.gold import parse_scales, read_gold
+from curate.trust.gold import parse_scales
+from curate.trust.label_rows import read_gold
 
 __all__ = [
     "AdherenceConfig",

@@ -46,7 +46,7 @@ from curate.run.reviews import read_answers
 from curate.sources import SourceConfig
 from curate.sources.raw_rows import read_rows
 from curate.trainer_check.check import check_path
-from curate.trust.gold import labels_in_file, split_labels
+from curate.trust.label_rows import labels_in_file, split_labels
 from curate.trust.labelling_tools import questions_about, tool_files
 from tests.cli.test_schema import EXAMPLES
 from tests.sources.conftest import load

@@ -15,7 +15,7 @@ from curate.wording import plural
 if TYPE_CHECKING:
     from curate.records import PairCurve
     from curate.run.labels.pair_curves import PairPlan
-    from curate.trust.gold import Unused
+    from curate.trust.label_rows import Unused
 
 COARSE = "Twins show coarse differences only: prefer labelled pairs"
 
@@ -60,7 +60,7 @@ def _fit_by_asking(
     from curate.run.labels.pair_curves import fit_by_asking, plan_labelled, plan_twins
     from curate.run.outputs import NATURAL_PAIRS, pair_file
     from curate.storage.whole_files import write_record
-    from curate.trust.gold import Unused
+    from curate.trust.label_rows import Unused
 
     # The curve that the recipe names may be the one to be written.
     curves = (("fork", "curve"), ("natural", "verify", "curve"))
@@ -104,7 +104,7 @@ def _fit_to_run(run: Path, gold: Path | None, precision: float, out: Path, as_js
     """Fit the curve to the pairs that a run's judge compared, by labels of the data or of a file; no model calls."""
     from curate.run.labels.pair_curves import fit_from_choices, fit_from_run
     from curate.storage.whole_files import write_record
-    from curate.trust.gold import Unused
+    from curate.trust.label_rows import Unused
 
     if gold is None:
         curve, unused = fit_from_run(run, precision=precision), Unused()

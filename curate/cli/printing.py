@@ -15,7 +15,7 @@ from curate.wording import plural
 if TYPE_CHECKING:
     from curate.dialogue import Message
     from curate.records import JudgeIdentity
-    from curate.trust.gold import Unused
+    from curate.trust.label_rows import Unused
 
 
 def clip(text: str, most: int = 300) -> str:

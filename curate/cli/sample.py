@@ -71,7 +71,7 @@ def sample(
     from the SFT set for a certificate, else from all scored dialogues.
     """
     from curate.run.labels.sample import sample as sample_run
-    from curate.trust.gold import GOOD
+    from curate.trust.label_rows import GOOD
 
     options = _certify_options(purpose, risk, confidence)
     if purpose == "certify" and dimension and not {*dimension} & {*GOOD}:

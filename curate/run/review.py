@@ -49,7 +49,7 @@ from curate.run.staging import scored_rows
 from curate.run.trust_reports import trust_sentences
 from curate.storage.run_folder import RunFolder
 from curate.trust.bad_rule import BETTER
-from curate.trust.gold import read_rows
+from curate.trust.label_rows import read_rows
 from curate.wording import first_of
 
 _SHOWN = 3

@@ -19,7 +19,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from curate.errors import UsageError
-from curate.trust.gold import GOOD, finite_number, is_not_applicable, truth_of
+from curate.trust.label_rows import GOOD, finite_number, is_not_applicable, truth_of
 
 HUMAN: Final = "human"
 BETTER: Final = "better"

@@ -17,8 +17,8 @@ from curate.publishing.push import PushOptions, prepare_push
 from curate.run.labels.populations import read_drawn, read_draws
 from curate.run.labels.sample import sample
 from curate.run.read_back import read_manifest
-from curate.trust.gold import read_rows
 from curate.trust.guarantee import anytime, anytime_bound
+from curate.trust.label_rows import read_rows
 from tests.browser.conftest import check_accessible, open_at
 from tests.browser.test_review import export, rows
 from tests.report.reading import ReadPage

@@ -21,7 +21,7 @@ from curate.records import Calibration, Judgment, StageName
 from curate.run.labels.calibrate import calibrate_with_gold, calibrate_with_shares, merged
 from curate.run.pipeline import run_recipe
 from curate.run.staging import scored_rows
-from curate.trust.gold import GoldRow
+from curate.trust.label_rows import GoldRow
 from tests.live import live_server
 from tests.run.test_calibrated_run import recipe, rows, serve
 from tests.servers import CountingServer

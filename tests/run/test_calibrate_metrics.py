@@ -23,7 +23,7 @@ from curate.run.labels.calibrate_metrics import metrics_of
 from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
 from curate.storage.whole_files import write_record
-from curate.trust.gold import GivenLabels, GoldRow, labels_in_file
+from curate.trust.label_rows import GivenLabels, GoldRow, labels_in_file
 from tests.live import live_server
 from tests.run.test_pipeline import recipe, write_rows
 from tests.servers import Body, CountingServer, answer_by_hash

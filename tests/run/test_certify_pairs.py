@@ -18,7 +18,7 @@ from curate.run.labels.populations import read_drawn, read_draws
 from curate.run.outputs import set_fingerprint
 from curate.run.pipeline import run_recipe
 from curate.run.trust_reports import read_trust_report
-from curate.trust.gold import GoldRow, read_gold
+from curate.trust.label_rows import GoldRow, read_gold
 from tests.live import live_server
 from tests.run import test_calibrated_run, test_forking, test_pair_checks
 from tests.run.test_certify import call, fill, write_csv

@@ -6,7 +6,8 @@ import pytest
 
 from curate.errors import UsageError
 from curate.run.labels.pair_votes import votes_by_pair
-from curate.trust.gold import ANSWERED_AGAIN, PairVote, Unused
+from curate.trust.gold import ANSWERED_AGAIN
+from curate.trust.label_rows import PairVote, Unused
 
 
 def vote(

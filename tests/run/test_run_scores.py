@@ -8,7 +8,8 @@ import pytest
 
 from curate.records import Judgment
 from curate.run.labels.run_scores import JudgedItem, item_reading, labelled_readings
-from curate.trust.gold import Item, Label, Unused
+from curate.trust.gold import Item, Label
+from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
 
 

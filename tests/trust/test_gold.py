@@ -16,21 +16,16 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
-from curate.trust.gold import (
+from curate.trust.gold import Gold, Item, Scale, match_gold, parse_scales, text_of
+from curate.trust.label_rows import (
     DIMENSIONS,
-    Gold,
     GoldRow,
-    Item,
     PairVote,
-    Scale,
     labels_in_data,
     labels_in_file,
-    match_gold,
-    parse_scales,
     read_gold,
     read_rows,
     split_labels,
-    text_of,
 )
 
 

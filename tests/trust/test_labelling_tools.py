@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.errors import UsageError
-from curate.trust.gold import read_gold, read_rows
+from curate.trust.label_rows import read_gold, read_rows
 from curate.trust.labelling_tools import (
     LabellingItem,
     check_one_kind,

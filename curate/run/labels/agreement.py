@@ -51,19 +51,9 @@ from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
 from curate.selection.table import facts_row
 from curate.trust.corrected_share import ShareName, Trials, correct_share, counted
-from curate.trust.gold import (
-    GivenLabels,
-    Gold,
-    Item,
-    Label,
-    PairVote,
-    Scale,
-    Unused,
-    Votes,
-    match_gold,
-    split_labels,
-)
+from curate.trust.gold import Gold, Item, Label, Scale, Votes, match_gold
 from curate.trust.juries import jury_worth
+from curate.trust.label_rows import GivenLabels, PairVote, Unused, split_labels
 from curate.trust.ordinal_agreement import Compared, Levels, measure_dimension
 from curate.trust.raters import EPSILONS
 from curate.wording import plural
@@ -93,7 +83,7 @@ def measure_agreement(
 
     Args:
         run: folder of a run.
-        gold: file of labels of dialogues and pairs, see `trust.gold.split_labels`; or labels as `given_labels` reads them.
+        gold: file of labels of dialogues and pairs, see `trust.label_rows.split_labels`; or labels as `given_labels` reads them.
         scales: as `trust.gold.parse_scales` gives them.
         raters: kind of people who gave the labels, for the alternative annotator test: experts, skilled or crowd.
         hold_out: share of the labelled dialogues to leave out, so that they can certify what the others chose; with

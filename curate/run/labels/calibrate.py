@@ -55,16 +55,8 @@ from curate.trust.calibration_fit import (
     LabelledScore,
     fit_calibration,
 )
-from curate.trust.gold import (
-    Gold,
-    GoldRow,
-    Scale,
-    Unused,
-    labels_in_data,
-    match_gold,
-    parse_scales,
-    read_gold,
-)
+from curate.trust.gold import Gold, Scale, match_gold, parse_scales
+from curate.trust.label_rows import GoldRow, Unused, labels_in_data, read_gold
 from curate.trust.levels import (
     fit_cut_points,
     share_cut_points,

@@ -14,7 +14,8 @@ from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
 from curate.trust.cascade_threshold import Tried, fit_cascade_threshold
-from curate.trust.gold import Unused, match_gold, read_gold
+from curate.trust.gold import match_gold
+from curate.trust.label_rows import Unused, read_gold
 from curate.wording import plural
 
 

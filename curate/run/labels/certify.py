@@ -57,7 +57,6 @@ from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
 from curate.storage.line_files import LineFile, read_records
 from curate.storage.stage_rows import fingerprint
-from curate.trust.gold import GivenLabels
 from curate.trust.guarantee import (
     Stratum,
     Tally,
@@ -72,6 +71,7 @@ from curate.trust.guarantee import (
     threshold_grid,
     upper_bound,
 )
+from curate.trust.label_rows import GivenLabels
 from curate.wording import plural
 
 QUESTIONS = "trust/questions.jsonl"

@@ -32,9 +32,9 @@ from curate.run.read_back import read_manifest
 from curate.storage.line_files import read_records
 from curate.storage.whole_files import write_atomically
 from curate.trust.bad_rule import BETTER, HUMAN, Answer, bad_members, check_answers
-from curate.trust.gold import (
+from curate.trust.gold import DialogueFinder
+from curate.trust.label_rows import (
     NO_VALUE,
-    DialogueFinder,
     GivenLabels,
     GoldRow,
     Unused,

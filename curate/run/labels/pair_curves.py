@@ -42,7 +42,7 @@ from curate.sources.unit_result import RowCounts
 from curate.stages import bind_judge, bind_verifier, model_pool, pair_identity, scorers
 from curate.statistics import sigmoid
 from curate.storage.parquet_files import readable
-from curate.trust.gold import Unused, read_rows
+from curate.trust.label_rows import Unused, read_rows
 from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
 from curate.trust.twins import Twin, plant_twins
 from curate.wording import plural

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from curate.errors import UsageError
 from curate.records import PreferencePair
-from curate.trust.gold import ANSWERED_AGAIN, PairVote, Unused, Votes
+from curate.trust.gold import ANSWERED_AGAIN, Votes
+from curate.trust.label_rows import PairVote, Unused
 
 
 def votes_by_pair(votes: Sequence[PairVote], unused: Unused) -> dict[str, Votes]:

@@ -26,7 +26,8 @@ from curate.records.readings import (
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
 from curate.storage.whole_files import damaged
-from curate.trust.gold import Item, Label, Unused
+from curate.trust.gold import Item, Label
+from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
 
 

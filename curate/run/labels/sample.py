@@ -46,7 +46,7 @@ from curate.storage.stage_rows import fingerprint
 from curate.storage.whole_files import make_folder, write_record
 from curate.trust.bad_rule import BETTER
 from curate.trust.draws import draw, score_strata, word_strata
-from curate.trust.gold import DIMENSIONS
+from curate.trust.label_rows import DIMENSIONS
 from curate.trust.labelling_tools import questions_about
 
 _DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -21,7 +21,7 @@ from curate.run.labels.question import Question
 from curate.run.labels.sample_files import drawn_dialogues, drawn_pairs, in_order
 from curate.storage.whole_files import atomic_file
 from curate.trust.bad_rule import BETTER
-from curate.trust.gold import GOOD
+from curate.trust.label_rows import GOOD
 
 _FIRST_WORDS = 80
 _DIALOGUE = {
