@@ -1,4 +1,4 @@
-"""Each certificate that a test of a run issues or refuses is compared, whole, with a file in `tests/run/certificates`."""
+"""Each report about trust that a test of a run writes is compared, whole, with a file in `tests/run/trust`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from typing import Any
 
 import pytest
 
-from curate.records import Certificate
-from curate.run.labels import certify
+from curate.run import trust_reports
 from tests.transcript import check, kept
 
-FOLDER = Path(__file__).parent / "certificates"
+FOLDER = Path(__file__).parent / "trust"
 
 
 @pytest.fixture(autouse=True)
-def certificates_as_stored(
+def reports_as_stored(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Compare what a test's certificates say with its file; `CURATE_REWRITE=1 pytest TEST` writes it anew."""
+    """Compare what a test's reports say with its file; `CURATE_REWRITE=1 pytest TEST` writes it anew."""
     written: list[Any] = []
     folders: set[Path] = set()
-    write = certify.write_trust_report
+    write = trust_reports.write_record
 
-    def recording(run: Path, report: Certificate) -> None:
-        folders.add(run.parent)
+    def recording(path: Path, report: Any) -> None:
+        folders.add(path.parents[2])
         written.append(report.model_dump(mode="json", exclude_defaults=True))
-        write(run, report)
+        write(path, report)
 
-    monkeypatch.setattr(certify, "write_trust_report", recording)
+    monkeypatch.setattr(trust_reports, "write_record", recording)
     yield
     if written:
         file = FOLDER / f"{request.node.path.stem}.{request.node.name}.json"

@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 
 from curate.recipe import parse_recipe
-from curate.records import Agreement, Certificate, TrustKind
 from curate.run.audit import audit_run
 from curate.run.diff import diff_runs
 from curate.run.labels.calibrate import calibrate_run
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_table
 from curate.run.report import write_report
-from curate.run.trust_reports import read_trust_report
 from curate.run.verify import verify_run
 from tests.live import live_server
 from tests.publishing.conftest import make_run
 from tests.report.reading import ReadPage
-from tests.run import test_agreement, test_calibrate, test_certify, test_probe
+from tests.run import test_calibrate, test_certify, test_probe
 from tests.run.test_pipeline import chat, recipe, write_rows
 from tests.transcript import check, kept
 
@@ -94,30 +92,15 @@ def test_the_difference_of_two_runs(tmp_path: Path) -> None:
     check(kept(found.model_dump(mode="json"), tmp_path), FILES / "diff.json")
 
 
-def test_agreement_with_people(tmp_path: Path) -> None:
-    data = tmp_path / "chats.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in test_agreement.chats()))
-    with live_server(answer=test_agreement.serve) as server:
-        run_recipe(test_agreement.recipe(server, data), out=tmp_path / "run")
-    gold = test_agreement.write_csv(tmp_path / "gold.csv", test_agreement.labels())
-    assert test_agreement.call(tmp_path / "run", gold).exit_code == 0
-    report = read_trust_report(tmp_path / "run", Agreement, TrustKind.AGREEMENT)
-    assert report is not None
-    check(kept(report.model_dump(mode="json"), tmp_path), FILES / "agreement.json")
-
-
-def test_a_certificate_and_the_draw_that_it_rests_on(tmp_path: Path) -> None:
+def test_a_draw_and_its_labels(tmp_path: Path) -> None:
     test_certify.write_chats(tmp_path)
     run_recipe(parse_recipe(test_certify.recipe(tmp_path)), out=tmp_path / "run")
     labels = test_certify.drawn(tmp_path / "run")
     out = tmp_path / "certificate.json"
     done = test_certify.call("certify", tmp_path / "run", labels, "--risk", 0.2, "--out", out)
     assert done.exit_code == 0, done.output
-    report = read_trust_report(tmp_path / "run", Certificate, TrustKind.CERTIFICATE)
-    assert report is not None
     draws = [json.loads(path.read_text()) for path in (tmp_path / "run").rglob("draw.json")]
-    content = [report.model_dump(mode="json"), draws]
-    check(kept(content, tmp_path), FILES / "certificate.json")
+    check(kept(draws, tmp_path), FILES / "draw.json")
     check("\n".join(labels.read_text().splitlines()[:3]), FILES / "labels.csv")
 
 
