@@ -156,17 +156,16 @@ def _varying(rows: list[Row], names: ColumnNames) -> set[str]:
 
 def _ordered(members: list[tuple[int, Row]], order: str | None) -> list[tuple[int, Row]]:
     """Sort rows by the order column: as numbers where all are numbers, as text where all are text, else not at all."""
-    if order is None:
-        return members
-    values = [row.get(order) for _, row in members]
-    numbers = [_number(value) for value in values]
-    if all(number is not None for number in numbers):
-        keys: list[Any] = numbers
-    elif all(isinstance(value, str) for value in values):
-        keys = values
-    else:
-        return members
-    return [members[index] for index in sorted(range(len(members)), key=lambda index: keys[index])]
+    if order is not None:
+        for convert in (_number, _text):
+            keys: list[Any] = [convert(row.get(order)) for _, row in members]
+            if None not in keys:
+                return [members[at] for at in sorted(range(len(keys)), key=keys.__getitem__)]
+    return members
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _number(value: Any) -> float | None:
