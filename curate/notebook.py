@@ -17,6 +17,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from curate.untrusted import visible
+from curate.wording import plural
 
 MAX_TURNS: Final = 30
 MAX_CHARACTERS: Final = 3_000
@@ -160,14 +161,14 @@ def judgment_parts(record: Record) -> list[Markup]:
         for turn in record["per_turn"]
     ]
     names = [spoken(name) for turn in record["per_turn"][:1] for name in turn["scores"]]
-    left_out = (
+    unscored = (
         f"turn {turn['turn']}: {spoken(turn['reason'])}" for turn in record["unscored_turns"]
     )
     return [
         *_whole(record),
         table(("turn", *names, "issues", ""), turns[:MAX_TURNS]),
-        *_left_out(len(turns) - MAX_TURNS, "turn"),
-        *(element("p", f"unscored: {turn}", class_="note") for turn in left_out),
+        _left_out(len(turns) - MAX_TURNS, "turn"),
+        *(_note(f"unscored: {turn}") for turn in unscored),
     ]
 
 
@@ -233,7 +234,7 @@ def dialogue_parts(
         parts.append(
             element("section", element("h3", *heading), *body, class_=f"turn {least}".rstrip())
         )
-    return [*parts, *_left_out(len(turns) - MAX_TURNS, "turn")]
+    return [*parts, _left_out(len(turns) - MAX_TURNS, "turn")]
 
 
 def _by_turn(record: Record | None) -> dict[int, Record]:
@@ -241,19 +242,19 @@ def _by_turn(record: Record | None) -> dict[int, Record]:
 
 
 def _unscored(stage: str, record: Record) -> Markup:
-    return element("p", f"{stage}: unscored, {spoken(record['reason'])}", class_="note")
+    return _note(f"{stage}: unscored, {spoken(record['reason'])}")
 
 
 def _turn_scores(turn: Record | None, role: Record | None) -> list[Markup]:
     scores = (turn or {}).get("scores", {}).items()
-    shown = [
+    parts = [
         element("span", f"{spoken(name)} ", _level(score), class_="score") for name, score in scores
     ]
     if role is not None and role.get("score") is not None:
         level = min(5, int(role["score"] * 5) + 1)
         figure = element("span", f"{role['score']:.2f}", class_=f"level level-{level}")
-        shown.append(element("span", "role ", figure, class_="score"))
-    return shown
+        parts.append(element("span", "role ", figure, class_="score"))
+    return parts
 
 
 def _message(message: Record) -> Markup:
@@ -277,14 +278,13 @@ def _message(message: Record) -> Markup:
 
 
 def _text_block(text: str) -> Markup:
-    cut = len(text) - MAX_CHARACTERS
-    shown = element("div", text[:MAX_CHARACTERS], class_="text", dir="auto")
-    return (
-        shown if cut <= 0 else shown + element("p", f"and {cut:,} more characters", class_="note")
-    )
+    block = element("div", text[:MAX_CHARACTERS], class_="text", dir="auto")
+    return block + _left_out(len(text) - MAX_CHARACTERS, "character")
 
 
-def _left_out(number: int, what: str) -> list[Markup]:
-    if number <= 0:
-        return []
-    return [element("p", f"and {number:,} more {what}{'s' if number > 1 else ''}", class_="note")]
+def _left_out(number: int, noun: str) -> Markup:
+    return _note(f"and {plural(number, f'more {noun}')}") if number > 0 else Markup("")
+
+
+def _note(text: str) -> Markup:
+    return element("p", text, class_="note")

@@ -14,7 +14,7 @@ from jupyter_client.manager import start_new_kernel
 
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
-from curate.notebook import MAX_TURNS
+from curate.notebook import MAX_CHARACTERS, MAX_TURNS
 from curate.run.result import RunResult
 from tests.live import live_server
 from tests.publishing.conftest import make_run
@@ -66,6 +66,9 @@ def test_what_is_too_long_is_cut_and_said() -> None:
     assert f"and {500 - MAX_TURNS} more turns" in shown.text
     assert "and 497,000 more characters" in shown.text
     assert len(shown.text) < 500_000
+    shown = Tags(dialogue("w" * (MAX_CHARACTERS + 1), "w" * MAX_CHARACTERS)._repr_html_())
+    assert shown.text.count("and 1 more character") == 1
+    assert "and 1 more characters" not in shown.text
 
 
 @pytest.fixture(scope="module")
