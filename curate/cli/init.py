@@ -19,7 +19,7 @@ from curate.errors import UsageError, requirement
 from curate.run import exit_codes
 
 if TYPE_CHECKING:
-    from curate.engines.local_servers import FoundServer
+    from curate.engines.local_servers import LocalServer
     from curate.run.first_recipe import FirstLook, FirstRecipe, RecipeDraft
 
 _LATER = "none of these: name the judge in the recipe"
@@ -195,7 +195,7 @@ class _Judges:
         return self._config(server, server.models[index])
 
     @staticmethod
-    def _config(server: FoundServer, model: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _config(server: LocalServer, model: str) -> tuple[dict[str, Any], tuple[str, ...]]:
         judge = {"engine": "openai", "model": model, "base_url": server.url}
         if server.asks_for_key:
             judge["api_key_env"] = "JUDGE_API_KEY"

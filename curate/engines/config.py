@@ -59,6 +59,12 @@ _TemplateVariables = Annotated[
     dict[str, Any], Field(description="Extra variables for the model's chat template.")
 ]
 _Retries = Annotated[int, Field(ge=0, description="How often a request that failed is sent again.")]
+_ModelContext = Annotated[
+    int | None,
+    Field(
+        ge=256, description="Context length in tokens (prompt and reply); by default the model's."
+    ),
+]
 _ModelPrices = Annotated[
     Prices | None, Field(description="Prices, for the cost of a run and a budget of money.")
 ]
@@ -206,11 +212,7 @@ class VllmConfig(_Keyless):
         "auto",
         description="Type of the weights in use; `auto` turns a float32 checkpoint into bfloat16.",
     )
-    context: int | None = Field(
-        None,
-        ge=256,
-        description="Context length in tokens (prompt and reply); by default the model's.",
-    )
+    context: _ModelContext = None
     chat_template_kwargs: _TemplateVariables = Field(default_factory=dict)
     engine_args: dict[str, Any] = Field(
         default_factory=dict,
@@ -235,11 +237,7 @@ class TransformersConfig(_Keyless):
     attention: Literal["sdpa", "eager"] | None = Field(
         None, description="Attention implementation; by default the model's."
     )
-    context: int | None = Field(
-        None,
-        ge=256,
-        description="Context length in tokens (prompt and reply); by default the model's.",
-    )
+    context: _ModelContext = None
     max_new: int = Field(4096, ge=1, description="Longest reply in tokens.")
     cache_tokens: int = Field(
         16384, ge=0, description="Prompt tokens whose keys and values are kept between calls."

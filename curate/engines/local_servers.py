@@ -37,7 +37,7 @@ _NO_CHAT = re.compile(r"embed|rerank|whisper|(^|[-_/])(bge|tts|clip|asr)[-_]", r
 
 
 @dataclass(frozen=True, slots=True)
-class FoundServer:
+class LocalServer:
     """A server that answered a request for its list of models.
 
     Attributes:
@@ -57,14 +57,14 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def find_servers() -> list[FoundServer]:
+def find_servers() -> list[LocalServer]:
     """Return the servers of this machine that list a chat model or ask for a key, in the order of `PORTS`."""
     urls = [f"http://localhost:{port}/v1" for port in PORTS]
     with ThreadPoolExecutor(len(urls)) as threads:
         return [server for server in threads.map(ask_models, urls) if server is not None]
 
 
-def ask_models(url: str) -> FoundServer | None:
+def ask_models(url: str) -> LocalServer | None:
     """Ask a server for its models.
 
     Returns:
@@ -82,8 +82,8 @@ def ask_models(url: str) -> FoundServer | None:
             entries = json.loads(reply.read(_LARGEST))["data"]
             names = [entry["id"] for entry in entries if isinstance(entry["id"], str)]
     except HTTPError as refused:
-        return FoundServer(url, (), asks_for_key=True) if refused.code in (401, 403) else None
+        return LocalServer(url, (), asks_for_key=True) if refused.code in (401, 403) else None
     except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError):
         return None
     chat = tuple(name for name in names if name and not _NO_CHAT.search(name))
-    return FoundServer(url, chat) if chat else None
+    return LocalServer(url, chat) if chat else None

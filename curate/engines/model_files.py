@@ -96,17 +96,21 @@ def hash_model(path: Path) -> str:
         return f"sha256-ends:{digest.hexdigest()}"
 
 
+def local_folder(model: str) -> Path | None:
+    """Return the folder that a model's name is the path of; None where there is none."""
+    folder = Path(model).expanduser()
+    return folder if folder.is_dir() else None
+
+
 def find_folder(model: str) -> Path | None:
     """Return the model's folder, None for a name of the form of a Hub id.
 
     Raises:
         UsageError: it is neither.
     """
-    folder = Path(model).expanduser()
-    if folder.is_dir():
+    folder = local_folder(model)
+    if folder is not None or _HUB_ID.fullmatch(model):
         return folder
-    if _HUB_ID.fullmatch(model):
-        return None
     raise UsageError(
         f"there is no model folder {model}",
         expected="the folder of a Hugging Face model, or a Hub id such as owner/name",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -40,15 +40,7 @@ class EngineFacts:
     @property
     def record(self) -> EngineRecord:
         """Return the engine's entry in the manifest."""
-        identity = self.identity
-        return EngineRecord(
-            engine=identity.engine,
-            model=identity.model,
-            revision=identity.revision,
-            quantisation=identity.quantisation,
-            detail=identity.detail,
-            capabilities=tuple(sorted(self.capabilities)),
-        )
+        return EngineRecord(**asdict(self.identity), capabilities=tuple(sorted(self.capabilities)))
 
 
 Described = Engine | EngineFacts

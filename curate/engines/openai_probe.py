@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import os
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import orjson
@@ -248,18 +249,26 @@ def _key_refused(config: OpenAIConfig, url: str, message: str) -> EngineError:
 
 
 async def _probe(engine: OpenAIEngine, endpoint: Endpoint, facts: ServerFacts) -> None:
-    """Try the richest question first and leave out what the server refuses.
+    """Set the capabilities: try the richest question first and leave out what the server refuses.
 
     A request that it refuses in every form is tried again with the token limit under its newer name.
     """
     plain = engine.dialect
+    prefills = (True, False) if plain.has_prefill else (False,)
     refusals: list[Fault] = []
     for limit_field in (plain.limit_field, "max_completion_tokens"):
-        engine.dialect = replace(plain, limit_field=limit_field)
-        refusal = await _probe_with_limit(engine, endpoint, facts)
-        if refusal is None:
-            return
-        refusals.append(refusal)
+        for has_prefill, labels in product(prefills, (_HELLO.labels, ())):
+            engine.dialect = replace(plain, limit_field=limit_field, has_prefill=has_prefill)
+            completion = await _try(engine, endpoint, _hello(labels))
+            fault = completion.fault
+            if fault is None:
+                await _set_capabilities(engine, endpoint, completion)
+                return
+            tells_more = fault.kind in ("bad_request", "server", "malformed_reply")
+            if fault.status == 404 or not tells_more:
+                raise _explain(engine.config, endpoint, facts, fault)
+            refusal = fault
+        refusals.append(refusal)  # of the plainest question
         if refusal.kind != "bad_request":
             break
     refusal, *others = refusals
@@ -267,24 +276,6 @@ async def _probe(engine: OpenAIEngine, endpoint: Endpoint, facts: ServerFacts) -
         detail = f"{refusal.detail}; with max_completion_tokens: {others[0].detail}"
         refusal = replace(refusal, detail=detail)
     raise _explain(engine.config, endpoint, facts, refusal)
-
-
-async def _probe_with_limit(
-    engine: OpenAIEngine, endpoint: Endpoint, facts: ServerFacts
-) -> Fault | None:
-    """Set the capabilities under one name of the token limit; else return the refusal of the plainest question."""
-    for has_prefill in (True, False) if engine.dialect.has_prefill else (False,):
-        for labels in (_HELLO.labels, ()):
-            engine.dialect = replace(engine.dialect, has_prefill=has_prefill)
-            completion = await _try(engine, endpoint, _hello(labels))
-            fault = completion.fault
-            if fault is None:
-                await _set_capabilities(engine, endpoint, completion)
-                return None
-            tells_more = fault.kind in ("bad_request", "server", "malformed_reply")
-            if fault.status == 404 or not tells_more:
-                raise _explain(engine.config, endpoint, facts, fault)
-    return fault
 
 
 def _hello(labels: tuple[str, ...]) -> Request:

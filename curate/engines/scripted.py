@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -215,9 +216,8 @@ def record_runs(
     Returns:
         The number of replies.
     """
-    identity = engine.identity
     header = {
-        "identity": {name: getattr(identity, name) for name in identity.__slots__},
+        "identity": asdict(engine.identity),
         "capabilities": sorted(engine.capabilities),
         "open_dialogues": engine.open_dialogues,
         "context_tokens": engine.context_tokens,

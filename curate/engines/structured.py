@@ -21,6 +21,7 @@ from curate.engines.base import Completion
 
 _OBJECT_START = re.compile(r"\{(?=\s*[\"}])")
 _DETAIL_CHARS = 300
+_SHOWN = 60  # characters of a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,15 @@ def read_object(completion: Completion, schema: Mapping[str, Any]) -> dict[str, 
     if completion.finish == "length":
         tokens = completion.usage.completion_tokens
         return BadReply("cut", f"the reply was cut at its token limit (after {tokens} tokens)")
-    value = _find_object(completion.text)
-    if isinstance(value, BadReply):
-        return value
+    try:
+        value = only_object(completion.text)
+    except NoObjectError as broken:
+        return BadReply("not_json", f"{broken} {completion.text.strip()[:80]!r}")
+    except SeveralObjectsError as broken:
+        return BadReply("not_json", str(broken))
+    except ValueError as broken:
+        detail = f"the JSON in the reply is broken: {broken}"
+        return BadReply("not_json", detail[:_DETAIL_CHARS])
     error = jsonschema.exceptions.best_match(
         _validator(orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)).iter_errors(value)
     )
@@ -71,9 +78,6 @@ def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-_SHOWN = 60  # characters of a value
 
 
 def as_shown(value: Any) -> str:
@@ -176,17 +180,6 @@ def only_values(text: str) -> list[Any] | None:
         while at < len(text) and text[at] in " \t\r\n,;":
             at += 1
     return values
-
-
-def _find_object(text: str) -> dict[str, Any] | BadReply:
-    try:
-        return only_object(text)
-    except NoObjectError as error:
-        return BadReply("not_json", f"{error} {text.strip()[:80]!r}")
-    except SeveralObjectsError as error:
-        return BadReply("not_json", str(error))
-    except ValueError as error:
-        return BadReply("not_json", f"the JSON in the reply is broken: {error}"[:_DETAIL_CHARS])
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -31,6 +30,7 @@ import orjson
 
 from curate.engines.base import Request, short_hash, sorted_json
 from curate.engines.layout import Chat, Trunk, special_pattern, take_apart
+from curate.engines.model_files import local_folder
 from curate.engines.redaction import redact_request
 from curate.engines.thinking import OPENING, begun_reply
 from curate.errors import EngineError, UsageError, first_line, missing_extra
@@ -339,13 +339,13 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
         from transformers import AutoTokenizer
     except ModuleNotFoundError as error:
         raise missing_extra("transformers", "transformers") from error
-    is_local = Path(path_or_hub_id).expanduser().is_dir()
-    name = str(Path(path_or_hub_id).expanduser()) if is_local else path_or_hub_id
+    folder = local_folder(path_or_hub_id)
+    name = str(folder or path_or_hub_id)
     try:
         return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     # transformers and the Hub client raise types from half a dozen libraries, all to the same effect.
     except Exception as error:
-        if is_local:
+        if folder:
             raise UsageError(
                 f"there is no usable tokenizer in {name}",
                 got=first_line(error),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from curate.engines.base import ONE_TOKEN, EngineIdentity
 from curate.engines.config import TransformersConfig
-from curate.engines.model_files import hash_folder
+from curate.engines.model_files import hash_folder, local_folder
 from curate.engines.token_tree import TokenTree
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.engines.transformers import TransformersEngine
@@ -82,8 +81,7 @@ def _load_model(config: TransformersConfig) -> Any:
     }
     if config.attention is not None:
         options["attn_implementation"] = config.attention
-    folder = Path(config.model).expanduser()
-    name = str(folder) if folder.is_dir() else config.model
+    name = str(local_folder(config.model) or config.model)
     shows_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -159,21 +157,17 @@ def _grammars(tokenizer: Any, size: int, stops: frozenset[int]) -> Any:
 
 
 def _identify(config: TransformersConfig, model: Any, prompts: PromptTokens) -> EngineIdentity:
-    folder = Path(config.model).expanduser()
+    folder = local_folder(config.model)
+    commit = getattr(model.config, "_commit_hash", None)
     dtype = str(model.dtype).removeprefix("torch.")
     packed = getattr(model.config, "quantization_config", None)
     method = (
         packed.get("quant_method") if isinstance(packed, dict) else packed and packed.quant_method
     )
-    if folder.is_dir():
-        name, revision = folder.resolve().name, hash_folder(folder)
-    else:
-        commit = getattr(model.config, "_commit_hash", None)
-        name, revision = config.model, str(commit or config.revision or "")
     return EngineIdentity(
         engine="transformers",
-        model=name,
-        revision=revision,
+        model=folder.resolve().name if folder else config.model,
+        revision=hash_folder(folder) if folder else str(commit or config.revision or ""),
         quantisation=f"{method}/{dtype}" if method else dtype,
         detail=prompts.identity_detail,
     )
