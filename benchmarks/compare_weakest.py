@@ -49,9 +49,9 @@ from asking import add_judge, add_material, asked_before, open_judge, table
 from curate import load_dialogues
 from curate.dialogue import Dialogue
 from curate.judging.config import RubricConfig
-from curate.judging.page_scoring import ask_scope
 from curate.judging.session import Failure, Page, Scope, open_session
 from curate.judging.verdict import weakest_turn
+from curate.judging.windowed import ask_scope
 from curate.pairs.prefix import with_messages
 from curate.records import TURN_DIMENSIONS, CutPoints, RubricScores, TurnScores
 from curate.records.calibration_file import read_calibration

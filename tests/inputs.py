@@ -28,11 +28,8 @@ from curate.engines.scripted import ScriptedEngine
 from curate.engines.structured import read_object
 from curate.errors import CurateError
 from curate.judging.factuality.judge import read_claims
-from curate.judging.json_mode import BadReplyError
 from curate.judging.json_mode import read_reply as read_scores
-from curate.judging.metrics.metric_reply import NoScoreError
-from curate.judging.metrics.metric_reply import read_reply as read_metrics
-from curate.judging.session import Scope
+from curate.judging.session import BadReplyError, Scope, reply_object
 from curate.judging.text import read_text
 from curate.pairs.candidates import read_calls
 from curate.recipe import load_recipe
@@ -231,8 +228,8 @@ def read_replies(path: Path) -> None:
     """Read a judge's reply by every reader of replies."""
     text = path.read_bytes().decode(errors="replace")
     completion = Completion(text=text)
-    for read in (lambda: read_scores(text, SCOPE), lambda: read_metrics(text)):
-        with contextlib.suppress(BadReplyError, NoScoreError):
+    for read in (lambda: read_scores(text, SCOPE), lambda: reply_object(text)):
+        with contextlib.suppress(BadReplyError):
             read()
     for cut in (True, False):
         read_text(text, cut=cut)

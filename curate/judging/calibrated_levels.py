@@ -1,7 +1,7 @@
 """Calibrated levels in place of the judge's most likely digits, and what follows from them.
 
-A pure function of a judgment: its readings stay, what the judge said stands beside (`digits`, `digit`), and
-verdict and weakest turn are computed from the levels. So a calibration costs no call, and taking it off or
+Pure functions of a judgment or a record of metrics: readings stay, what the judge said stands beside (`digits`,
+`digit`), and verdict and weakest turn, or the overall score, are computed from the levels. So a calibration costs no call, and taking it off or
 changing it none either. Applying it twice is applying it once.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from curate.judging.config import READING_OPTIONS
+from curate.judging.metrics.weighing import with_metrics
 from curate.judging.session import STAGE
 from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.records import (
@@ -26,11 +27,16 @@ from curate.records import (
     Unscored,
     UnscoredReason,
 )
+from curate.records.calibration import MetricCalibration
 from curate.records.calibration_file import check_same_judge, described
+from curate.records.metrics import MetricScore, MetricsScore
+from curate.records.readings import conversation_value, metric_digit, metric_value, turn_value
 
+_COMPARED_METRICS = ("model", "revision", "quantisation", "mode", "prompt_version")
 # `turn_view` is an option no more: a calibration fitted to the other view still says so, and is refused.
 _COMPARED = (
-    *("model", "revision", "quantisation", "mode", "prompt_version", "turn_view"),
+    *_COMPARED_METRICS,
+    "turn_view",
     *READING_OPTIONS,
     *("rule", "doubt", "threshold", "judges"),  # of a jury or a cascade
 )
@@ -74,6 +80,13 @@ def check_good_metrics(calibration: Calibration | None, identity: JudgeIdentity 
     key = "p_good of judge.calibration, by its metrics,"
     fix = "score the same metrics in the same way, or run `curate calibrate` on a run like this one"
     check_same_judge(described(fitted), here, key, fix, (*_COMPARED, "metrics"))
+
+
+def check_metric_judge(calibration: MetricCalibration, identity: JudgeIdentity) -> None:
+    """Raise a UsageError where levels of metrics were fitted to another judge, or to other metrics."""
+    fitted, here = described(calibration.identity.uncalibrated()), described(identity)
+    fix = "run `curate calibrate` on a run of this judge with these metrics, or leave metrics.calibration out"
+    check_same_judge(fitted, here, "metrics.calibration", fix, _COMPARED_METRICS)
 
 
 def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) -> str:
@@ -155,10 +168,8 @@ def _turn(turn: TurnScores, levels: Mapping[str, CutPoints]) -> TurnScores:
     digits = turn.digits or turn.scores
     scores: dict[str, int] = {}
     for name in TURN_DIMENSIONS:
-        cuts, digit = levels.get(name), getattr(digits, name)
-        reading = turn.readings.get(name)
-        mean = None if reading is None else reading.mean
-        scores[name] = digit if cuts is None else cuts.level(digit if mean is None else mean)
+        cuts = levels.get(name)
+        scores[name] = getattr(digits, name) if cuts is None else cuts.level(turn_value(turn, name))
     return turn.model_copy(update={"scores": RubricScores(**scores), "digits": digits})
 
 
@@ -173,6 +184,27 @@ def _conversation(original: ConversationScore, cuts: CutPoints | None) -> Conver
         is_na = float(digit == "n/a") >= cuts.na_cut
     else:
         is_na = reading.probabilities.get("n/a", 0.0) >= cuts.na_cut
-    value = digit if reading is None or reading.mean is None else reading.mean
-    score = "n/a" if is_na or value == "n/a" else cuts.level(float(value))
+    value = conversation_value(original)
+    score = "n/a" if is_na or value is None else cuts.level(value)
     return original.model_copy(update={"score": score, "digit": digit})
+
+
+def with_metric_levels(
+    record: MetricsScore, levels: Mapping[str, CutPoints], identity: JudgeIdentity
+) -> MetricsScore:
+    """Return a record with calibrated levels in `score`, and the overall score they give.
+
+    A diagnosis is the judge's, made for its own digit: a metric that is poor by its level alone has none.
+
+    Args:
+        record: by the judge the cut points were fitted to.
+        levels: cut points by metric; a metric without keeps its digit, and what is n/a stays so.
+    """
+    metrics = [_metric(metric, levels.get(metric.name)) for metric in record.metrics]
+    return with_metrics(record.model_copy(update={"identity": identity}), metrics)
+
+
+def _metric(metric: MetricScore, cuts: CutPoints | None) -> MetricScore:
+    digit, value = metric_digit(metric), metric_value(metric)
+    level = digit if cuts is None or value is None else cuts.level(value)
+    return metric.model_copy(update={"score": level, "digit": digit})

@@ -18,13 +18,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from curate.dialogue import split_thinking
 from curate.engines.base import Completion, Request
 from curate.engines.layout import defuse
-from curate.engines.structured import as_shown, closed_object, only_object
+from curate.engines.structured import as_shown, closed_object
 from curate.judging.config import SAMPLE_TEMPERATURE
 from curate.judging.rubric_prompts import RubricTexts
 from curate.judging.session import (
+    CUT_REPLY,
+    BadReplyError,
     Failure,
     Page,
     PageReading,
@@ -33,6 +34,7 @@ from curate.judging.session import (
     clip_words,
     fault_of,
     mismatch_of,
+    reply_object,
 )
 from curate.judging.tokens_mode import DIGITS, share_reading
 from curate.records import (
@@ -60,10 +62,6 @@ _TURN = {
 }
 """A turn's scores, in the order of `TURN_DIMENSIONS`."""
 _TEXT_KEYS = ("issues", "notes", "decision_basis")
-
-
-class BadReplyError(ValueError):
-    """A reply that is not what was asked for; the message tells the judge what to fix."""
 
 
 def reply_schema(scope: Scope) -> dict[str, Any]:
@@ -130,7 +128,7 @@ def read_reply(text: str, scope: Scope) -> PageReading:
         BadReplyError: not JSON, a key missing, unknown or twice, a score outside its scale, a turn
             missing, invented or scored twice, or a weakest turn that was not scored.
     """
-    reply = _only_object(text)
+    reply = reply_object(text)
     if "per_turn" in reply or "conversation_level" in reply:
         reply = _from_card(reply, scope)
     _check_keys(reply, scope)
@@ -164,13 +162,6 @@ def read_reply(text: str, scope: Scope) -> PageReading:
         has_weakest=bool(scope.weakest),
         basis=clip_words(basis, 40),
     )
-
-
-def _only_object(text: str) -> dict[str, Any]:
-    try:
-        return only_object(split_thinking(text)[0])
-    except ValueError as error:
-        raise BadReplyError(str(error)) from error
 
 
 def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
@@ -245,11 +236,7 @@ def _conversation(reply: Mapping[str, Any]) -> ConversationLevel:
         may_be_na = name != "coherence" and reply[name] == "n/a"
         return ConversationScore(score="n/a" if may_be_na else _score(reply[name], name), note=note)
 
-    return ConversationLevel(
-        coherence=scored("coherence"),
-        task_completion=scored("task_completion"),
-        repair_handling=scored("repair_handling"),
-    )
+    return ConversationLevel(**{name: scored(name) for name in CONVERSATION_DIMENSIONS})
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:
@@ -341,7 +328,7 @@ def _take(
     try:
         if completion.finish == "length":
             draw.failure = Failure(UnscoredReason.REPLY_CUT, f"cut at {limit} tokens")
-            raise BadReplyError("it was longer than allowed; write the object only")
+            raise BadReplyError(CUT_REPLY)
         reading = read_reply(completion.text, scope)
     except BadReplyError as error:
         if completion.finish != "length":

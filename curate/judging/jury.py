@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from curate.judging.metrics.catalogue import HIGHEST
-from curate.judging.metrics.weighing import overall, overall_range, shares
+from curate.judging.metrics.weighing import shares, with_metrics
 from curate.judging.opinions import Judged
 from curate.judging.session import STAGE, shared_reason
 from curate.judging.tokens_mode import DIGIT_VALUES, share_reading
@@ -124,15 +124,7 @@ def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScor
             detail=f"n/a: {', '.join(weights)}",
         )
     metrics = [metric.model_copy(update={"share": parts[metric.name]}) for metric in metrics]
-    total = overall(metrics)
-    return first.model_copy(
-        update={
-            "metrics": tuple(metrics),
-            "overall_score": total,
-            "passed": total >= first.pass_threshold,
-            "overall_range": overall_range(metrics),
-        }
-    )
+    return with_metrics(first, metrics)
 
 
 def _metric(scores: Sequence[MetricScore], rule: JuryRule) -> MetricScore:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
 from curate.judging.config import RubricConfig
-from curate.judging.page_scoring import ask_scope
 from curate.judging.session import (
     Failure,
     Page,
@@ -28,7 +27,7 @@ from curate.judging.session import (
 )
 from curate.judging.text import add_words
 from curate.judging.verdict import rule_verdict, weakest_turn
-from curate.judging.windowed import Outcome, judge_windows
+from curate.judging.windowed import Outcome, ask_scope, judge_windows
 from curate.judging.windows import halves, plan_windows, stitch
 from curate.records import JudgeIdentity, Judgment, Unscored, UnscoredReason
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from curate.dialogue import Dialogue, Turn, split_thinking
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk, nested, trunk
+from curate.engines.structured import only_object
 from curate.engines.thinking import ask_with_thoughts
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
@@ -105,6 +106,26 @@ class Failure:
         return Unscored.of(dialogue, stage, self.reason, self.detail, requests)
 
 
+class BadReplyError(ValueError):
+    """A reply that is not what was asked for; the message tells the judge what to fix."""
+
+
+CUT_REPLY = "it was longer than allowed; write the object only"
+"""What the judge is told of a reply that its limit cut."""
+
+
+def reply_object(text: str) -> dict[str, Any]:
+    """Return the one object of a reply, its thinking and the prose around it passed over.
+
+    Raises:
+        BadReplyError: there is none.
+    """
+    try:
+        return only_object(split_thinking(text)[0])
+    except ValueError as error:
+        raise BadReplyError(str(error)) from error
+
+
 def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
     """Return the verdict that the scores give, where the judge's own is the record's and differs; else None."""
     scored = (*scope.given, *reading.turns)
@@ -118,9 +139,9 @@ def fault_of(completion: Completion) -> Failure | None:
     """Return the failure a completion stands for, or None where there is a reply (which may be cut)."""
     fault = completion.fault
     if fault is not None:
-        if fault.kind == "context_overflow":
-            return Failure(UnscoredReason.CONTEXT_OVERFLOW, fault.detail)
-        return Failure(UnscoredReason.ENGINE_ERROR, f"{fault.kind}: {fault.detail}".rstrip(": "))
+        is_overflow = fault.reason == UnscoredReason.CONTEXT_OVERFLOW
+        detail = fault.detail if is_overflow else f"{fault.kind}: {fault.detail}".rstrip(": ")
+        return Failure(fault.reason, detail)
     if completion.finish == "error":
         return Failure(
             UnscoredReason.ENGINE_ERROR, "the engine reported an error without saying which"

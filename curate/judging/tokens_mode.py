@@ -347,14 +347,3 @@ async def _ask_verdict_again(
         if isinstance(again, ItemReading):
             reading = replace(reading, verdict=VERDICT_LABELS[again.best])
     return reading
-
-
-def turn_means(turns: Sequence[TurnScores]) -> dict[str, float]:
-    """Return dimension to expectation of the one turn read (its integer where there is no expectation)."""
-    (turn,) = turns
-    means: dict[str, float] = {}
-    for name in TURN_DIMENSIONS:
-        reading = turn.readings.get(name)
-        exact = reading.mean if reading is not None else None
-        means[name] = exact if exact is not None else float(getattr(turn.scores, name))
-    return means

@@ -13,7 +13,6 @@ from curate.engines.base import Ask, Request
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.ledger import Ledger
-from curate.judging.page_scoring import ask_scope
 from curate.judging.rubric_prompts import check_wording, resolve_texts
 from curate.judging.session import (
     Page,
@@ -25,8 +24,9 @@ from curate.judging.session import (
     refuse,
     shared_reason,
 )
-from curate.judging.tokens_mode import turn_means
-from curate.records import TurnReading, Unscored
+from curate.judging.windowed import ask_scope
+from curate.records import TURN_DIMENSIONS, TurnReading, Unscored
+from curate.records.readings import turn_value
 
 
 def shown_up_to(dialogue: Dialogue, turn_number: int) -> tuple[Turn, ...]:
@@ -82,7 +82,9 @@ async def score_turn(
             return session.unscored(failure)
     if reading.unscored:
         return session.unscored(shared_reason(reading.unscored, 1))
-    return TurnReading(turn=turn_number, values=turn_means(reading.turns), wording=wording)
+    (turn,) = reading.turns
+    values = {name: turn_value(turn, name) for name in TURN_DIMENSIONS}
+    return TurnReading(turn=turn_number, values=values, wording=wording)
 
 
 async def describe_issue(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from curate.records import TURN_DIMENSIONS, ConversationLevel, TurnScores, Verdict
+from curate.records.readings import turn_value
 
 
 def rule_verdict(per_turn: Sequence[TurnScores], conversation: ConversationLevel) -> Verdict:
@@ -63,9 +64,7 @@ def _expectation(turn: TurnScores) -> float:
     """Return the sum of the three expectations; a score without one counts as its digit."""
     total = 0.0
     for name in TURN_DIMENSIONS:
-        reading = turn.readings.get(name)
-        mean = None if reading is None else reading.mean
-        total += getattr(turn.digits or turn.scores, name) if mean is None else mean
+        total += turn_value(turn, name)
     return total
 
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from curate.dialogue import Turn
+from curate.judging.json_mode import ask_json
 from curate.judging.ledger import Ledger
-from curate.judging.page_scoring import ask_scope
 from curate.judging.session import Failure, Page, PageReading, Scope, Session
+from curate.judging.tokens_mode import ask_tokens
 from curate.judging.windows import Window, halves, lowest_conversation, stitch
 from curate.records import ConversationLevel, TurnScores, UnscoredTurn, WindowOpinion
 
@@ -36,26 +37,27 @@ class Outcome:
     opinions: list[WindowOpinion] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The turns that a window shows, as indices into `dialogue.turns`.
+async def ask_scope(
+    session: Session, page: Page, scope: Scope, *, wording: int | None = None
+) -> PageReading | Failure:
+    """Ask about one page in the config's mode; `wording` names the one paraphrase, None leaves it to the mode."""
+    if session.config.mode == "tokens":
+        return await ask_tokens(session, page, scope, wording=wording)
+    return await ask_json(session, page, scope, wording=wording or 0)
+
+
+def shown_of(turns: Sequence[Turn], window: Window) -> range:
+    """Return what a window of a dialogue with these turns shows, as indices into them.
 
     Its scored turns, the turns without an assistant that stand before each of them, and, in the last
     window, all that is left.
     """
-
-    start: int
-    stop: int
-
-
-def shown_of(turns: Sequence[Turn], window: Window) -> Shown:
-    """Return what a window of a dialogue with these turns shows."""
     scored = [index for index, turn in enumerate(turns) if turn.in_rubric]
     index_of = {turns[index].number: index for index in scored}
     first, last = index_of[window.turns[0]], index_of[window.turns[-1]]
     before = [index for index in scored if index < first]
     start = before[-1] + 1 if before else 0
-    return Shown(start, len(turns) if last == scored[-1] else last + 1)
+    return range(start, len(turns) if last == scored[-1] else last + 1)
 
 
 async def judge_windows(

@@ -12,6 +12,7 @@ from itertools import combinations
 
 from curate.judging.config import RubricConfig
 from curate.records import (
+    CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
     ConversationLevel,
     ConversationScore,
@@ -141,7 +142,8 @@ def lowest_conversation(windows: Sequence[ConversationLevel]) -> ConversationLev
         return min(numbers, key=lambda score: score.score) if numbers else scores[0]
 
     return ConversationLevel(
-        coherence=lowest([window.coherence for window in windows]),
-        task_completion=lowest([window.task_completion for window in windows]),
-        repair_handling=lowest([window.repair_handling for window in windows]),
+        **{
+            name: lowest([getattr(window, name) for window in windows])
+            for name in CONVERSATION_DIMENSIONS
+        }
     )

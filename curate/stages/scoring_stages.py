@@ -21,7 +21,9 @@ from curate.engines.model_pool import Asks, Described
 from curate.engines.stand_in import Expected, LookUp
 from curate.judging.calibrated_levels import (
     check_judge,
+    check_metric_judge,
     with_levels,
+    with_metric_levels,
 )
 from curate.judging.config import (
     RubricConfig,
@@ -33,10 +35,6 @@ from curate.judging.factuality import FactualityConfig, score_factuality
 from curate.judging.factuality import prompt_version as factuality_prompts
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.judging.metrics import prompt_version as metrics_prompts
-from curate.judging.metrics.metric_levels import (
-    check_metric_judge,
-    with_metric_levels,
-)
 from curate.judging.rubric import judge_dialogue
 from curate.judging.rubric_prompts import prompt_version
 from curate.records import (

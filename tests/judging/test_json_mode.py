@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Request
 from curate.judging.config import RubricConfig
-from curate.judging.json_mode import BadReplyError, question, read_reply, reply_schema
+from curate.judging.json_mode import question, read_reply, reply_schema
 from curate.judging.rubric import judge_dialogue
 from curate.judging.rubric_prompts import resolve_texts
-from curate.judging.session import Scope
+from curate.judging.session import BadReplyError, Scope
 from curate.records import Judgment, Unscored
 from tests.judging.judge import (
     CLOSE,

@@ -35,11 +35,9 @@ from curate.judging.metrics.metric_prompts import (
 from curate.judging.metrics.metric_reply import (
     Diagnosis,
     Entry,
-    NoScoreError,
     part_of,
     read_diagnosis,
     read_entry,
-    read_reply,
 )
 from curate.judging.metrics.weighing import (
     not_applicable,
@@ -48,7 +46,13 @@ from curate.judging.metrics.weighing import (
     shares,
     weights_key,
 )
-from curate.judging.session import Failure, fault_of
+from curate.judging.session import (
+    CUT_REPLY,
+    BadReplyError,
+    Failure,
+    fault_of,
+    reply_object,
+)
 from curate.judging.tokens_mode import (
     LOW_COVERAGE,
     NA_LABEL,
@@ -64,7 +68,6 @@ from curate.records.metrics import MetricScore, MetricsScore, NoMetricReason, is
 STAGE: Final = StageName.METRICS
 RETRY_PREFIX = "Score: ("
 """Forced start instead, where the labels of the first answer held too little of the mass."""
-_CUT = "it was longer than allowed; write the object only"
 _UNDIAGNOSED = Diagnosis(flags=("failure_code_missing", "turns_missing"))
 _VALUES: Mapping[str, int] = {
     **{label: int(label) for label in LABELS["scored"]},
@@ -211,11 +214,14 @@ def _take_entries(
     """
     fault = fault_of(completion)
     if fault is None and completion.finish == "length":
-        failure, problem = Failure(UnscoredReason.REPLY_CUT, "the reply was cut by its limit"), _CUT
+        failure, problem = (
+            Failure(UnscoredReason.REPLY_CUT, "the reply was cut by its limit"),
+            CUT_REPLY,
+        )
     elif fault is None:
         try:
-            reply = read_reply(completion.text)
-        except NoScoreError as error:
+            reply = reply_object(completion.text)
+        except BadReplyError as error:
             failure, problem = Failure(UnscoredReason.BAD_REPLY, str(error)), str(error)
         else:
             return _take_reply(scoring, group, reply)
@@ -234,7 +240,7 @@ def _take_reply(
     for metric in group:
         try:
             entry = read_entry(reply, metric, scoring.turns)
-        except NoScoreError as error:
+        except BadReplyError as error:
             problems[metric.name] = str(error)
             if metric.name not in scoring.entries:
                 scoring.failures[metric.name] = Failure(UnscoredReason.BAD_REPLY, str(error))
@@ -306,11 +312,11 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
         if fault_of(completion) is not None:
             return
         if completion.finish == "length":
-            problem = _CUT
+            problem = CUT_REPLY
             continue
         try:
-            reply = read_reply(completion.text)
-        except NoScoreError as error:
+            reply = reply_object(completion.text)
+        except BadReplyError as error:
             problem = str(error)
             continue
         problems: dict[str, str] = {}

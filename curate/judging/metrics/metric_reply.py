@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curate.dialogue import split_thinking
-from curate.engines.structured import as_shown, only_object
+from curate.engines.structured import as_shown
 from curate.judging.metrics.catalogue import Metric
+from curate.judging.session import BadReplyError
 from curate.records.metrics import DiagnosisFlag, is_poor
 
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
@@ -44,22 +44,6 @@ class Entry:
     problem: str | None = None
 
 
-class NoScoreError(ValueError):
-    """A reply, or its part about a metric, gives no score; the message tells the judge why."""
-
-
-def read_reply(text: str) -> dict[str, Any]:
-    """Return the one object of a reply.
-
-    Raises:
-        NoScoreError: there is none.
-    """
-    try:
-        return only_object(split_thinking(text)[0])
-    except ValueError as error:
-        raise NoScoreError(str(error)) from error
-
-
 def read_entry(reply: Mapping[str, Any], metric: Metric, turns: Sequence[int]) -> Entry:
     """Return one metric's score and diagnosis.
 
@@ -67,13 +51,13 @@ def read_entry(reply: Mapping[str, Any], metric: Metric, turns: Sequence[int]) -
         turns: numbers of the turns that a diagnosis may name.
 
     Raises:
-        NoScoreError: the metric is missing, or its score is none of its scale.
+        BadReplyError: the metric is missing, or its score is none of its scale.
     """
     if metric.name not in reply:
-        raise NoScoreError(f"{metric.name} is missing")
+        raise BadReplyError(f"{metric.name} is missing")
     entry = reply[metric.name]
     if not isinstance(entry, Mapping):
-        raise NoScoreError(f"{metric.name} is {as_shown(entry)}, not an object")
+        raise BadReplyError(f"{metric.name} is {as_shown(entry)}, not an object")
     score = read_score(entry.get("score"), metric)
     diagnosis, problem = read_diagnosis(entry, metric, score, turns)
     return Entry(score, diagnosis, problem)
@@ -83,7 +67,7 @@ def read_score(value: Any, metric: Metric) -> int | None:
     """Return a score as it stands in a reply; None for n/a.
 
     Raises:
-        NoScoreError: it is not one of the metric's scale.
+        BadReplyError: it is not one of the metric's scale.
     """
     if metric.na and value == "n/a":
         return None
@@ -92,7 +76,7 @@ def read_score(value: Any, metric: Metric) -> int | None:
     if metric.scale == "scored" and type(value) is int and 0 <= value <= 5:
         return value
     scale = "an integer from 0 to 5" if metric.scale == "scored" else '"pass" or "fail"'
-    raise NoScoreError(f"the score of {metric.name} is {as_shown(value)}, not {scale}")
+    raise BadReplyError(f"the score of {metric.name} is {as_shown(value)}, not {scale}")
 
 
 def read_diagnosis(

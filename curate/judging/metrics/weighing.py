@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from curate.dialogue import Dialogue
 from curate.judging.metrics.catalogue import HIGHEST
-from curate.records.metrics import MetricScore, NoMetricReason
+from curate.records.metrics import MetricScore, MetricsScore, NoMetricReason
 
 WEIGHT_CHANGE = 0.2
 """How far each weight is changed to see whether pass and fail depend on it."""
@@ -52,6 +52,19 @@ def overall(metrics: Sequence[MetricScore]) -> float:
     parts = [(metric.share, _height(metric)) for metric in metrics if metric.score is not None]
     # Rounded, so that a dialogue whose scores come to 75 passes at 75 whatever the order of the sum.
     return min(100.0, round(100 * math.fsum(share * height for share, height in parts), 9))
+
+
+def with_metrics(record: MetricsScore, metrics: Sequence[MetricScore]) -> MetricsScore:
+    """Return a record with other scores of its metrics, and the overall score they give."""
+    total = overall(metrics)
+    return record.model_copy(
+        update={
+            "metrics": tuple(metrics),
+            "overall_score": total,
+            "passed": total >= record.pass_threshold,
+            "overall_range": overall_range(metrics),
+        }
+    )
 
 
 def overall_range(metrics: Sequence[MetricScore]) -> tuple[float, float]:
