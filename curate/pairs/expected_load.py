@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from curate.dialogue import Dialogue, Message
-from curate.pairs.candidates import Candidate, resample, revise
+from curate.pairs.candidates import Candidate
 from curate.pairs.config import ForkConfig, VerifyConfig
-from curate.pairs.fork import Fork, joined, open_fork, unusable, whole_issue
+from curate.pairs.fork import Fork, candidates_of, joined, open_fork, unusable, whole_issue
 from curate.pairs.fork_points import find_forks
 from curate.pairs.judge_functions import ForkAsks, JudgeAsks
 from curate.pairs.questions import repair_suffices
@@ -48,7 +48,7 @@ async def ask_as_a_fork(
             continue
         issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
         fork = replace(fork, issue=joined(*issues))
-        passed = await (_one_by_one if config.early_stop else _all_at_once)(fork)
+        passed = await _passing_message(fork)
         if passed is None:
             continue
         sides = fork.sides(passed)
@@ -57,53 +57,35 @@ async def ask_as_a_fork(
             await asks.rejudge(sides.parts[0])
 
 
-async def _one_by_one(fork: Fork) -> Message | None:
-    asks, config = fork.asks, fork.config
+async def _passing_message(fork: Fork) -> Message | None:
+    """Ask for candidates as a fork does and hold each against the original; None where none is compared."""
     compared: list[Candidate] = []
-    passed = None
-    for sample in range(config.resamples):
-        candidates = await resample(fork.prompt, fork.rejected, asks, config, [sample])
-        passed = await _compare(fork, candidates, compared) or passed
-    if config.guided_revision:
-        issue = await whole_issue(fork)
-        candidates = [await revise(fork.prompt, fork.rejected, issue, asks, config)]
-        passed = await _compare(fork, candidates, compared) or passed
-    return passed
-
-
-async def _all_at_once(fork: Fork) -> Message | None:
-    asks, config = fork.asks, fork.config
-    issue = await whole_issue(fork) if config.guided_revision else ""
-    candidates = await resample(fork.prompt, fork.rejected, asks, config)
-    if config.guided_revision:
-        candidates.append(await revise(fork.prompt, fork.rejected, issue, asks, config))
-    compared: list[Candidate] = []
-    await _compare(fork, candidates, compared)
+    if fork.config.early_stop:
+        async for candidate in candidates_of(fork):
+            await _compare(fork, candidate, compared)
+        return compared[-1].message if compared else None
+    if fork.config.guided_revision:
+        fork = replace(fork, issue=await whole_issue(fork))
+    for candidate in [candidate async for candidate in candidates_of(fork)]:
+        await _compare(fork, candidate, compared)
     ranked = [candidate.message for candidate in compared if candidate.message is not None]
     ranked.sort(key=lambda message: abs(token_ratio(message, fork.rejected) - 1))
     if len(ranked) > 1:
         best = replace(fork.sides(ranked[0]), rejected=ranked[1])
-        await compare_orders(best, PairCheck(), asks.judging, config)
+        await compare_orders(best, PairCheck(), fork.asks.judging, fork.config)
     return ranked[0] if ranked else None
 
 
-async def _compare(
-    fork: Fork, candidates: list[Candidate], compared: list[Candidate]
-) -> Message | None:
-    """Score candidates and hold each against the original; adds them to `compared`, returns the last."""
-    last = None
-    for candidate in candidates:
-        drop_reason, _ = unusable(fork.rejected, candidate, compared)
-        message = candidate.message
-        if drop_reason is not None or message is None:
-            continue
-        sides, judging = fork.sides(message), fork.asks.judging
-        if (await check_specifics(sides, PairCheck(), judging, fork.config)).drop_reason is None:
-            await score_chosen(sides, PairCheck(), judging, fork.config)
-        await compare_orders(sides, PairCheck(), judging, fork.config)
-        compared.append(candidate)
-        last = message
-    return last
+async def _compare(fork: Fork, candidate: Candidate, compared: list[Candidate]) -> None:
+    """Score a candidate and hold it against the original; adds it to `compared`."""
+    message = candidate.message
+    if message is None or unusable(fork.rejected, candidate, compared)[0] is not None:
+        return
+    sides, judging = fork.sides(message), fork.asks.judging
+    if (await check_specifics(sides, PairCheck(), judging, fork.config)).drop_reason is None:
+        await score_chosen(sides, PairCheck(), judging, fork.config)
+    await compare_orders(sides, PairCheck(), judging, fork.config)
+    compared.append(candidate)
 
 
 async def ask_as_a_verification(sides: Sides, asks: JudgeAsks, config: VerifyConfig) -> None:

@@ -236,7 +236,7 @@ async def _fork_at(
         return await _first_to_pass(fork, rejected)
     if config.guided_revision:
         fork = replace(fork, issue=await whole_issue(fork))
-    candidates = [candidate async for candidate in _candidates(fork)]
+    candidates = [candidate async for candidate in candidates_of(fork)]
     return await _best_to_pass(fork, candidates, rejected)
 
 
@@ -253,7 +253,7 @@ def joined(*parts: str) -> str:
     return "; ".join(part.strip() for part in parts if part.strip())
 
 
-async def _candidates(fork: Fork) -> AsyncIterator[Candidate]:
+async def candidates_of(fork: Fork) -> AsyncIterator[Candidate]:
     """Yield candidates as they are asked for: resamples one by one with `early_stop`, else all in one call.
 
     With `early_stop` the issue is asked for when it comes to the revision, which may never be.
@@ -272,7 +272,7 @@ async def _first_to_pass(fork: Fork, rejected: SideScores) -> list[PreferencePai
     """Make and verify candidates one after the other, up to the first that passes."""
     records: list[PreferencePair] = []
     earlier: list[Candidate] = []
-    async for candidate in _candidates(fork):
+    async for candidate in candidates_of(fork):
         scored = await _score(fork, candidate, earlier, rejected)
         earlier.append(candidate)
         if isinstance(scored, PreferencePair):

@@ -81,11 +81,7 @@ async def ask_choice(
                 for meaning in orders[0].meanings
             }
         )
-    picks: list[Pick] = []
-    if asks.judge_mode != "json":
-        picks = await _ask_labels(orders, asks, min_coverage) or []
-    if not picks:
-        picks = await _ask_json(orders[:1], asks)
+    picks = await ask_letters(orders, asks, min_coverage, by_schema=orders[:1])
     missed = next((pick for pick in picks if pick.label is None), None)
     if missed is not None:
         return Choice({}, missed.reason, missed.detail)
@@ -105,14 +101,32 @@ async def ask_choice(
 
 
 async def ask_letters(
-    questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
+    questions: Sequence[ClosedQuestion],
+    asks: JudgeAsks,
+    min_coverage: float,
+    *,
+    by_schema: Sequence[ClosedQuestion] | None = None,
 ) -> list[Pick]:
-    """Return the letter of each question by one judge, all asked as siblings in one call."""
+    """Return the letter of each question by one judge, all asked as siblings in one call.
+
+    Args:
+        by_schema: what to ask instead where letters come from replies held to a schema.
+    """
+    completions: list[Completion] = []
     if asks.judge_mode != "json":
-        picks = await _ask_labels(questions, asks, min_coverage)
-        if picks is not None:
-            return picks
-    return await _ask_json(questions, asks)
+        completions = await asks.judge(list(map(letter_request, questions)))
+    # Where the mode is open the engine may turn out to give no log-probabilities.
+    if completions and (asks.judge_mode or not any(map(_gave_no_labels, completions))):
+        return [
+            _pick_label(completion, question, min_coverage)
+            for completion, question in zip(completions, questions, strict=True)
+        ]
+    questions = questions if by_schema is None else by_schema
+    completions = await asks.judge([_schema_request(question) for question in questions])
+    return [
+        _pick_json(completion, question)
+        for completion, question in zip(completions, questions, strict=True)
+    ]
 
 
 def letter_request(question: ClosedQuestion) -> Request:
@@ -127,36 +141,14 @@ def letter_request(question: ClosedQuestion) -> Request:
     )
 
 
-async def _ask_labels(
-    questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
-) -> list[Pick] | None:
-    """Return letters from the first token; None where the mode is open and the engine turns out to give none."""
-    completions = await asks.judge(list(map(letter_request, questions)))
-    if asks.judge_mode is None and any(map(_gave_no_labels, completions)):
-        return None
-    return [
-        _pick_label(completion, question, min_coverage)
-        for completion, question in zip(completions, questions, strict=True)
-    ]
-
-
-async def _ask_json(questions: Sequence[ClosedQuestion], asks: JudgeAsks) -> list[Pick]:
-    completions = await asks.judge(
-        [
-            Request(
-                question.trunk,
-                question.question(as_json=True),
-                max_tokens=_REPLY_TOKENS,
-                schema=question.schema,
-                purpose=question.purpose,
-            )
-            for question in questions
-        ]
+def _schema_request(question: ClosedQuestion) -> Request:
+    return Request(
+        question.trunk,
+        question.question(as_json=True),
+        max_tokens=_REPLY_TOKENS,
+        schema=question.schema,
+        purpose=question.purpose,
     )
-    return [
-        _pick_json(completion, question)
-        for completion, question in zip(completions, questions, strict=True)
-    ]
 
 
 def _gave_no_labels(completion: Completion) -> bool:

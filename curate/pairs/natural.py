@@ -25,14 +25,6 @@ _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", 
 """A side that opens with a speaker's mark: a transcript cut at the wrong place, as hh has some."""
 
 
-def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[PreferencePair]:
-    """Return all natural pairs of dialogues in any order, accepted and dropped.
-
-    Holds the dialogues that have a group in memory; `iter_natural_pairs` holds one group at a time.
-    """
-    return list(iter_natural_pairs(gather_groups(dialogues), config))
-
-
 def gather_groups(dialogues: Iterable[Dialogue]) -> list[Dialogue]:
     """Return dialogues that have a group, those of one group together, groups in order of appearance."""
     groups: dict[Hashable, list[Dialogue]] = {}
@@ -42,24 +34,19 @@ def gather_groups(dialogues: Iterable[Dialogue]) -> list[Dialogue]:
     return [dialogue for members in groups.values() for dialogue in members]
 
 
-def iter_natural_pairs(
+def natural_candidates(
     dialogues: Iterable[Dialogue], config: NaturalConfig
-) -> Iterator[PreferencePair]:
-    """Yield natural pairs of dialogues whose groups stand together, one group in memory at a time.
+) -> Iterator[tuple[PreferencePair, Dialogue]]:
+    """Yield natural pairs, accepted and dropped, each with the dialogue that it is named after.
 
-    A group is a `group` within one source. Dialogues without a group are passed over.
+    A group is a `group` within one source; dialogues without one are passed over. One group at a time is in memory.
+
+    Args:
+        dialogues: those of a group stand together; see `gather_groups`.
 
     Raises:
         UsageError: a group comes back after another began; its pairs would be missed.
     """
-    for pair, _ in natural_candidates(dialogues, config):
-        yield pair
-
-
-def natural_candidates(
-    dialogues: Iterable[Dialogue], config: NaturalConfig
-) -> Iterator[tuple[PreferencePair, Dialogue]]:
-    """Yield pairs as `iter_natural_pairs` does, each with the dialogue that it is named after."""
     if not config.enabled:
         return
     groups_done: set[int] = set()

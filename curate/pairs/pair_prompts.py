@@ -63,12 +63,8 @@ class ClosedQuestion:
 
     def question(self, *, as_json: bool) -> str:
         """Return the question behind the trunk, ending with how to answer."""
-        example = '{"answer": "#"}'
-        how = _section(
-            "answer.json" if as_json else "answer",
-            labels=joined(self.labels, "or"),
-            example=example,
-        )
+        name = "answer.json" if as_json else "answer"
+        how = _section(name, labels=joined(self.labels, "or"), example='{"answer": "#"}')
         return f"{self.text}{how}\n"
 
     @property
@@ -186,20 +182,17 @@ def _in_every_order(
     questions = []
     for at in range(len(meanings)):
         order = [*meanings[at:], *meanings[:at]]
-        letters = dict(zip(_LETTERS, order, strict=False))
-        text = _section(name, options=_options(letters, texts), **values)
+        letters, options = lettered_options({meaning: texts[meaning] for meaning in order})
+        text = _section(name, options=options, **values)
         questions.append(closed(dialogue, text, letters, f"pairs.{name}", count))
     return questions
-
-
-def _options(letters: Mapping[str, str], texts: Mapping[str, str]) -> str:
-    return "\n".join(f"{letter} = {texts[meaning]}" for letter, meaning in letters.items())
 
 
 def lettered_options(texts: Mapping[str, str]) -> tuple[dict[str, str], str]:
     """Return letter to meaning, and the options as they are shown, both in the given order."""
     letters = dict(zip(_LETTERS, texts, strict=False))
-    return letters, _options(letters, texts)
+    lines = [f"{letter} = {texts[meaning]}" for letter, meaning in letters.items()]
+    return letters, "\n".join(lines)
 
 
 def _numbered(principles: Sequence[str]) -> str:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Fault, Request
+from curate.pairs.config import NaturalConfig
 from curate.pairs.funnel import Funnel, FunnelKind
 from curate.pairs.judge_functions import ForkAsks, JudgeAsks
+from curate.pairs.natural import gather_groups, natural_candidates
 from curate.records import (
     ConversationLevel,
     ConversationScore,
@@ -24,6 +26,12 @@ from curate.records import (
     TurnScores,
     Unscored,
 )
+
+
+def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[PreferencePair]:
+    """All natural pairs of dialogues in any order."""
+    return [pair for pair, _ in natural_candidates(gather_groups(dialogues), config)]
+
 
 Values = tuple[float, float, float]
 FINE: Values = (5, 5, 5)

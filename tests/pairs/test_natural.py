@@ -18,15 +18,13 @@ from curate.errors import UsageError
 from curate.pairs.config import NaturalConfig, VerifyConfig
 from curate.pairs.natural import (
     gather_groups,
-    iter_natural_pairs,
     natural_candidates,
-    natural_pairs,
     verify_natural,
 )
 from curate.pairs.prefix import with_messages
 from curate.records import PreferencePair
 from curate.sources import SourceConfig, open_source
-from tests.pairs.scripted import FINE, PAIR_CURVE, WEAK, World, by_text, chat, say
+from tests.pairs.scripted import FINE, PAIR_CURVE, WEAK, World, by_text, chat, natural_pairs, say
 
 CONFIG = NaturalConfig()
 
@@ -446,8 +444,8 @@ def test_a_stream_must_keep_groups_together() -> None:
         chat("no", "group"),
     ]
     with pytest.raises(UsageError, match="do not stand together"):
-        list(iter_natural_pairs(rows, CONFIG))
-    assert len(list(iter_natural_pairs(gather_groups(rows), CONFIG))) == 2
+        list(natural_candidates(rows, CONFIG))
+    assert len(list(natural_candidates(gather_groups(rows), CONFIG))) == 2
     assert len(natural_pairs(rows, CONFIG)) == 2
 
 
@@ -460,7 +458,7 @@ def test_a_stream_is_read_one_group_at_a_time() -> None:
                 taken.append(f"{number}/{side}")
                 yield labelled(side, "Q", text, group=str(number))
 
-    next(iter(iter_natural_pairs(stream(), CONFIG)))
+    next(iter(natural_candidates(stream(), CONFIG)))
     assert len(taken) <= 4
 
 
@@ -583,7 +581,7 @@ def test_what_the_data_says_of_a_labelled_row_is_told(
 def test_what_to_do_about_groups_that_do_not_stand_together_is_said() -> None:
     rows = [labelled("chosen", "Hi", "Yes.", group=group) for group in ("a", "b", "a")]
     with pytest.raises(UsageError) as raised:
-        list(iter_natural_pairs(rows, CONFIG))
+        list(natural_candidates(rows, CONFIG))
     text = str(raised.value)
     assert "group ('', 'a') twice" in text
     assert "expected: dialogues ordered by group" in text

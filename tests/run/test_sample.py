@@ -11,10 +11,10 @@ from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
 from curate.export.writing import ExportData, write_export
 from curate.pairs.config import NaturalConfig
-from curate.pairs.natural import natural_pairs
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
 from curate.sources.unit_result import RowCounts
+from tests.pairs.scripted import natural_pairs
 
 SAMPLE = Path(__file__).resolve().parents[2] / "recipes" / "sample"
 
