@@ -20,8 +20,8 @@ from curate.sources.fields import read_fields
 from curate.sources.messages import read_message
 from curate.sources.unit_result import (
     Draft,
-    Fault,
     Row,
+    RowFault,
     UnitResult,
     UnreadableError,
     check_user,
@@ -195,15 +195,15 @@ def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], Un
         The rows of each tree, sorted, and its reading. Rows on no dialogue are faults of the reading.
     """
     nodes: dict[str, Node] = {}
-    faults: dict[int, Fault] = {}
+    faults: dict[int, RowFault] = {}
     for number, row in rows:
         key, parent = present(row, ID_KEYS), present(row, PARENT_KEYS)
         node_id = scalar_id(row[key]) if key else None
         if node_id is None:
-            faults[number] = Fault("missing_field", f"none of {', '.join(ID_KEYS)}", number)
+            faults[number] = RowFault("missing_field", f"none of {', '.join(ID_KEYS)}", number)
         elif node_id in nodes:
             first = nodes[node_id].row
-            faults[number] = Fault("duplicate_message", f"id of row {first}: {node_id}", number)
+            faults[number] = RowFault("duplicate_message", f"id of row {first}: {node_id}", number)
         else:
             nodes[node_id] = _node(row, node_id, number)
             nodes[node_id].parent = scalar_id(row[parent]) if parent else None
@@ -219,7 +219,7 @@ def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], Un
     for node in nodes.values():
         if node.id not in reached_ids:
             detail = f"parent {node.parent} leads to no root"
-            faults[node.row] = Fault("missing_parent", detail, node.row)
+            faults[node.row] = RowFault("missing_parent", detail, node.row)
     for number in sorted(faults):
         yield (number,), UnitResult(None, faults=(faults[number],))
 
@@ -247,7 +247,7 @@ def _read_flat_tree(root: Node, members: list[Node]) -> UnitResult:
         if node.fault is not None:
             faults.append(node.fault.at(node.row))
         elif id(node) in lost:
-            faults.append(Fault("missing_parent", "a message above it was left out", node.row))
+            faults.append(RowFault("missing_parent", "a message above it was left out", node.row))
         else:
-            faults.append(Fault("no_assistant", "no assistant message after this one", node.row))
+            faults.append(RowFault("no_assistant", "no assistant message after this one", node.row))
     return UnitResult(tree_id, tuple(drafts), tuple(faults))

@@ -14,8 +14,8 @@ from curate.sources.fields import read_fields
 from curate.sources.messages import Speakers, read_messages
 from curate.sources.unit_result import (
     Draft,
-    Fault,
     Row,
+    RowFault,
     UnitResult,
     UnreadableError,
     checked,
@@ -103,7 +103,7 @@ def read_table(
     for number, row in rows:
         key = scalar_id(row.get(names.conversation)) if names else None
         if key is None:
-            fault = Fault("missing_field", f"no {needed}", number)
+            fault = RowFault("missing_field", f"no {needed}", number)
             yield (number,), UnitResult(None, faults=(fault,))
         else:
             groups.setdefault(key, []).append((number, row))
@@ -130,7 +130,7 @@ def _read_conversation(
             raw |= {"role": role} if role else {}
             read_messages([raw])
         except UnreadableError as error:
-            others = Fault("incomplete_conversation", f"row {number}: {error.reason}")
+            others = RowFault("incomplete_conversation", f"row {number}: {error.reason}")
             faults = (error.at(n) if n == number else replace(others, row=n) for n, _ in members)
             return UnitResult(key, faults=tuple(faults))
         messages.append(raw)

@@ -51,8 +51,8 @@ def shown_bytes(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Why one row of a unit, or one part of a unit that is a single row, gave nothing."""
+class RowFault:
+    """Why one row of a unit, or one part of a unit that is a single row, gave nothing; `row` or `part` names it."""
 
     reason: str
     detail: str = ""
@@ -68,9 +68,9 @@ class UnreadableError(Exception):
         self.detail = detail
         super().__init__(f"{reason}: {detail}")
 
-    def at(self, row: int | None = None, part: str | None = None) -> Fault:
+    def at(self, row: int | None = None, part: str | None = None) -> RowFault:
         """Return the fault of a row or of a part."""
-        return Fault(self.reason, self.detail, row, part)
+        return RowFault(self.reason, self.detail, row, part)
 
 
 ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
@@ -100,7 +100,7 @@ class UnitResult:
 
     id: str | None
     drafts: tuple[Draft, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[RowFault, ...] = ()
     siblings: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ def of_sides(
         UnreadableError: neither side can be read; the reason is the first side's.
     """
     drafts: list[Draft] = []
-    faults: list[Fault] = []
+    faults: list[RowFault] = []
     for name, read in sides.items():
         try:
             side = replace(read(), part=name)
