@@ -13,6 +13,7 @@ from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json, print_line
 from curate.cli.printing import (
+    cell,
     clip,
     number_table,
     short,
@@ -23,12 +24,7 @@ from curate.cli.printing import (
 from curate.wording import plural
 
 if TYPE_CHECKING:
-    from curate.records.agreement import (
-        Agreement,
-        DimensionAgreement,
-        Figure,
-        LevelFigures,
-    )
+    from curate.records.agreement import Agreement, DimensionAgreement, Figure
 
 _STATES = {"pass": "yes", "fail": "no", "not_enough_labels": "not known"}
 _LITTLE = 0.4
@@ -161,14 +157,10 @@ def figure(value: Figure, *, tight: bool = False) -> str:
 
 def _percent(share: Figure) -> str:
     """Return a share in per cent with its interval: `63% 55:72`."""
-    if share.value is None:
-        return ""
-    ends = (
-        ""
-        if share.interval is None
-        else " {:.0f}:{:.0f}".format(*(100 * end for end in share.interval))
-    )
-    return f"{share.value:.0%}{ends}"
+    if share.value is None or share.interval is None:
+        return cell(share.value, ".0%")
+    low, high = share.interval
+    return f"{share.value:.0%} {100 * low:.0f}:{100 * high:.0f}"
 
 
 def _alternative(dimension: DimensionAgreement) -> str:
@@ -176,22 +168,21 @@ def _alternative(dimension: DimensionAgreement) -> str:
     assert test is not None
     wins = sum(rater.judge_wins for rater in test.raters)
     can = "could" if test.passed else "could not"
+    alpha, doubt = dimension.alpha.value, ""
+    if alpha is not None and alpha < _LITTLE:
+        doubt = f"; but these people agree little with each other (alpha {short(alpha)}), so that says little"
     return (
         f"the judge {can} replace one of the people: it agrees with the others as well as {wins} of {len(test.raters)} "
-        f"of them do (alternative annotator test, epsilon {test.epsilon:g}){_among_people(dimension)}"
+        f"of them do (alternative annotator test, epsilon {test.epsilon:g}){doubt}"
     )
-
-
-def _among_people(dimension: DimensionAgreement) -> str:
-    alpha = dimension.alpha.value
-    if alpha is None or alpha >= _LITTLE:
-        return ""
-    return f"; but these people agree little with each other (alpha {short(alpha)}), so that says little"
 
 
 def _show_details(console: Console, name: str, dimension: DimensionAgreement) -> None:
     console.print(f"[bold]{name}[/bold] ({dimension.compared}; labels {escape(dimension.scale)})")
-    console.print(_confusion(dimension.level_names, dimension.confusion))
+    table = number_table("people \\ judge", *dimension.level_names)
+    for level, row in zip(dimension.level_names, dimension.confusion, strict=True):
+        table.add_row(level, *(f"{count:,}" if count else "·" for count in row))
+    console.print(table)
     if dimension.not_applicable:
         counts = dimension.not_applicable
         console.print(
@@ -201,7 +192,11 @@ def _show_details(console: Console, name: str, dimension: DimensionAgreement) ->
         )
     for title, figures in (("levels", dimension.levels), ("if calibrated", dimension.mapped)):
         if figures is not None and dimension.mapped is not None:
-            console.print(f"{title}: {_levels(figures)}", soft_wrap=True)
+            console.print(
+                f"{title}: kappa {figure(figures.kappa)}, same {figure(figures.agreement)}, within one "
+                f"{figure(figures.within_one)}, bias {figure(figures.bias)}",
+                soft_wrap=True,
+            )
     if dimension.raters:
         table = number_table("person against the others", "items", "kappa", texts=("kappa",))
         for rater in dimension.raters:
@@ -220,27 +215,8 @@ def _show_details(console: Console, name: str, dimension: DimensionAgreement) ->
         console.print(table)
 
 
-def _levels(figures: LevelFigures) -> str:
-    return (
-        f"kappa {figure(figures.kappa)}, same {figure(figures.agreement)}, within one "
-        f"{figure(figures.within_one)}, bias {figure(figures.bias)}"
-    )
-
-
-def _confusion(names: tuple[str, ...], counts: tuple[tuple[int, ...], ...]) -> Table:
-    table = number_table("people \\ judge", *names)
-    for name, row in zip(names, counts, strict=True):
-        table.add_row(name, *(f"{count:,}" if count else "·" for count in row))
-    return table
-
-
 def _advice(report: Agreement) -> Iterator[str]:
     """Yield what to do about the dimensions that are not fit for use."""
-    failing = {
-        name: dimension
-        for name, dimension in report.dimensions.items()
-        if dimension.gate.state == "fail"
-    }
     if any(
         dimension.mapped and dimension.mapped.kappa.interval and dimension.levels.kappa.value is not None
         and dimension.mapped.kappa.interval[0] > max(0.0, dimension.levels.kappa.value)
@@ -257,7 +233,7 @@ def _advice(report: Agreement) -> Iterator[str]:
                 f"{short(good.spearman.value)}, and with {plural(good.dialogues, 'dialogue')} it would have to be above "
                 f"{short(least)}."
             )
-    if failing:
+    if any(dimension.gate.state == "fail" for dimension in report.dimensions.values()):
         yield (
             "Where agreement is low, first check that the labelling guide and the rubric mean the same: read the "
             "dialogues on which they differ most."

@@ -116,13 +116,9 @@ def _show_file(file: FileReport, trainer: str) -> None:
     from curate.trainer_check.findings import EFFECTS
 
     OUT.print(f"[bold]{escape(file.file)}[/bold]  {file.stage} for {trainer}")
-    counts = [f"{file.effects[name]:,} {_word(name)}" for name in EFFECTS if file.effects[name]]
-    OUT.print(
-        Text(
-            f"  {plural(file.rows, 'row')}: "
-            + ", ".join([f"{file.effects['intact']:,} intact", *counts])
-        )
-    )
+    names = ["intact", *(name for name in EFFECTS if file.effects[name])]
+    counts = ", ".join(f"{file.effects[name]:,} {_word(name)}" for name in names)
+    OUT.print(f"  {plural(file.rows, 'row')}: {counts}")
     for group in _by_kind(file.findings):
         _show_group(group, trainer)
     if file.lengths is not None:
@@ -147,7 +143,8 @@ def _show_group(group: Sequence[Finding], trainer: str) -> None:
     first = group[0]
     rows = [finding.row for finding in group if finding.row is not None]
     color = _COLORS[first.effect]
-    where = f": {_listed(rows)}" if rows else ""
+    noun = "row" if len(rows) == 1 else "rows"
+    where = f": {noun} {first_of(rows, _SHOWN)}" if rows else ""
     OUT.print(Text.assemble(("  " + _word(first.effect), color), f"  {first.code}{where}"))
     _print_indented(f"{trainer} would {first.does} ({first.basis}, {first.version})")
     _print_indented(f"do: {first.do}")
@@ -158,10 +155,6 @@ def _show_group(group: Sequence[Finding], trainer: str) -> None:
 def _print_indented(text: str, style: str = "") -> None:
     for line in OUT.render_str(escape(text), style=style).wrap(OUT, min(OUT.width, 80) - 4):
         OUT.print(Text("    ") + line)
-
-
-def _listed(rows: Sequence[int]) -> str:
-    return f"{'row' if len(rows) == 1 else 'rows'} {first_of(rows, _SHOWN)}"
 
 
 def _word(effect: str) -> str:

@@ -72,15 +72,12 @@ def _show(difference: RunDiff) -> None:
         OUT.print(f"  second: {escape(str(trust.after))}")
     _show_verdicts(table)
     _show_shifts(table)
-    for name, change in table.sets.items():
+    sets = {f"set {name}": change for name, change in table.sets.items()}
+    pairs = {kind.replace("_", " "): change for kind, change in difference.pairs.items()}
+    for name, change in (sets | pairs).items():
         OUT.print(
-            f"set {name}: {change.before:,} -> {change.after:,}; gained {escape(_ids(change.gained))}; "
+            f"{name}: {change.before:,} -> {change.after:,}; gained {escape(_ids(change.gained))}; "
             f"lost {escape(_ids(change.lost))}"
-        )
-    for kind, pairs in difference.pairs.items():
-        OUT.print(
-            f"{kind.replace('_', ' ')}: {pairs.before:,} -> {pairs.after:,}; gained {escape(_ids(pairs.gained))}; "
-            f"lost {escape(_ids(pairs.lost))}"
         )
     _show_changes("dropped pairs by reason", difference.drop_reasons)
     OUT.print(f"\n{escape(difference.sentence)}")

@@ -40,14 +40,13 @@ def _show(report: Report) -> None:
     versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
     OUT.print(escape(versions))
     for extra in report.extras:
-        state = (
-            "installed" if not extra.missing else f"not installed: {escape(extra.install or '')}"
-        )
+        state = f"not installed: {escape(extra.install or '')}" if extra.missing else "installed"
         print_line(f"extra {extra.name}: {state}")
     machine = report.machine
     gpus = ", ".join(machine.gpus) or "no GPU found"
-    cores = f"{plural(machine.cores, 'core')}"
-    OUT.print(f"{cores}, {machine.memory_gib:.1f} GiB memory, {escape(gpus)}")
+    OUT.print(
+        f"{plural(machine.cores, 'core')}, {machine.memory_gib:.1f} GiB memory, {escape(gpus)}"
+    )
     folder = report.folder
     state = "can be written" if folder.is_writable else "[red]cannot be written[/red]"
     OUT.print(f"{escape(folder.path)}: {state}, {folder.free_gib:.1f} GiB free")

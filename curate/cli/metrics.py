@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 
 metrics = typer.Typer(invoke_without_command=True)
 
-Recipe = Annotated[
-    Path | None, typer.Option("--recipe", help="List this recipe's metrics and weights.")
-]
-
 
 @metrics.callback()
 def list_metrics(
     context: typer.Context,
-    recipe: Recipe = None,
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", help="List this recipe's metrics and weights.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the weighted metrics; `curate metrics new` drafts one of your own."""

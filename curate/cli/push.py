@@ -98,6 +98,8 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Push a run to the Hub in one commit: rows, pairs, judgments and a card; scanned first, private by default."""
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
     from curate.publishing.push import PushOptions, prepare_push, send
 
     options = PushOptions(
@@ -124,7 +126,8 @@ def push(
             folder = escape(str(prepared.run / "push" / "files"))
             OUT.print(f"[bold]dry run[/bold]: nothing was sent; look at {folder}")
         else:
-            _hide_bars_in_logs()
+            if not ERR.is_terminal:  # no bars in a log
+                disable_progress_bars()
             pushed = send(prepared)
     if pushed is not None:
         _show_pushed(pushed, public=public)
@@ -164,13 +167,6 @@ def _as_dict(prepared: Prepared, pushed: Pushed | None) -> dict[str, Any]:
         "stopped_by": prepared.blocked_by,
         "pushed": None if pushed is None else asdict(pushed),
     }
-
-
-def _hide_bars_in_logs() -> None:
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    if not ERR.is_terminal:
-        disable_progress_bars()
 
 
 def _show(prepared: Prepared) -> None:

@@ -64,10 +64,11 @@ def show(
                 got=f"ID {dialogue_id}",
                 fix="leave out ID, or these options",
             )
+        judged = read_judged(run_folder, dialogue_id)
         if as_json:
-            _print_judgment(run_folder, dialogue_id)
+            print_json(_card_form(judged.judgment))
             return
-        show_judged(OUT, read_judged(run_folder, dialogue_id))
+        show_judged(OUT, judged)
         show_pairs(OUT, pairs_of_dialogue(run_folder, dialogue_id))
         return
     rows = read_table(run_folder, where, sort)
@@ -91,20 +92,16 @@ def show(
         show_agreement(OUT, agreement, details=verbose)
 
 
-def _print_judgment(run_folder: Path, dialogue_id: str) -> None:
-    import json
-
+def _card_form(record: Mapping[str, Any] | None) -> dict[str, Any]:
     from curate.records import Judgment
-    from curate.run.read_back import read_judged
 
-    record = read_judged(run_folder, dialogue_id).judgment
     if record is None or record["kind"] != "judgment":
         raise UsageError(
             "the dialogue has no judgment",
             got=f"judge: {unscored(record)}",
             fix="`curate show RUN ID` without --json prints what there is of it",
         )
-    typer.echo(json.dumps(Judgment.model_validate(record).card_form, ensure_ascii=False, indent=2))
+    return Judgment.model_validate(record).card_form
 
 
 def show_head() -> None:

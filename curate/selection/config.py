@@ -54,7 +54,8 @@ class Share(Config):
 
 
 View = Literal["dialogue", "first_user"]
-"""Which text of a dialogue is compared: all messages but system ones, or the first user message."""
+"""Which text of a dialogue is compared."""
+_VIEWS = "`dialogue`: all messages but system ones. `first_user`: the first user message."
 
 
 class NearConfig(Config):
@@ -69,8 +70,7 @@ class NearConfig(Config):
     of: tuple[View, ...] = Field(
         ("dialogue",),
         min_length=1,
-        description="What is compared. `dialogue`: all messages but system ones. `first_user`: the first "
-        "user message.",
+        description=f"What is compared. {_VIEWS}",
     )
     shingle: int = Field(3, ge=1, description="Words in a shingle.")
     min_words: int = Field(
@@ -95,8 +95,7 @@ class EmbeddingConfig(Config):
     )
     of: View = Field(
         "dialogue",
-        description="What is embedded. `dialogue`: all messages but system ones. `first_user`: the first "
-        "user message.",
+        description=f"What is embedded. {_VIEWS}",
     )
 
 
