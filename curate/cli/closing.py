@@ -94,8 +94,9 @@ def _block(lines: list[Line]) -> Table:
         table.add_column(min_width=_BAR, no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for name, number, share, note in lines:
-        bar = Bar(1.0, 0, share, width=_BAR, color="cyan") if share is not None else ""
-        table.add_row(f"  {escape(name)}", number, *[bar] * has_bars, escape(note))
+        bar = "" if share is None else Bar(1.0, 0, share, width=_BAR, color="cyan")
+        bars = [bar] if has_bars else []
+        table.add_row(f"  {escape(name)}", number, *bars, escape(note))
     return table
 
 

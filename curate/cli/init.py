@@ -154,11 +154,11 @@ class _Judges:
 
         if self.server is not None:
             return self._on(self.server)
-        models = [(found, name) for found in find_servers() for name in found.models]
+        models = [(server, name) for server in find_servers() for name in server.models]
         if self.model is not None:
-            models = [(found, name) for found, name in models if name == self.model]
+            models = [(server, name) for server, name in models if name == self.model]
         if models:
-            names = [f"{name} at {found.url}" for found, name in models]
+            names = [f"{name} at {server.url}" for server, name in models]
             index = self.asking.one_of("Which one is the judge?", [*names, _LATER])
             return (None, ()) if index == len(models) else self._config(*models[index])
         ports = ", ".join(f"{program} {port}" for port, program in [*PORTS.items()][:6])

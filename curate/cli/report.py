@@ -31,7 +31,7 @@ def report(
         bool,
         typer.Option("--split", help="Write several files if one would be larger than that."),
     ] = False,
-    opened: Annotated[
+    open_page: Annotated[
         bool,
         typer.Option(
             "--open",
@@ -49,7 +49,7 @@ def report(
         written = write_report(
             run_folder, out, max_bytes=max_mb * 1_000_000, split=split, on_dialogue=progress
         )
-    if opened and has_desktop(os.environ, sys.platform, is_terminal=sys.stdout.isatty()):
+    if open_page and has_desktop(os.environ, sys.platform, is_terminal=sys.stdout.isatty()):
         webbrowser.open(written.files[0].resolve().as_uri())
     if as_json:
         print_json(

@@ -253,8 +253,10 @@ class SelectConfig(Config):
     @property
     def leaves_it_to_the_certificate(self) -> bool:
         """True where the certificate's condition stands in place of the default ones."""
-        held = self.certificate
-        return self.where == "auto" and held is not None and held.certified.of != "sft"
+        certificate = self.certificate
+        return (
+            self.where == "auto" and certificate is not None and certificate.certified.of != "sft"
+        )
 
     @property
     def needs_cleaning(self) -> bool:

@@ -320,7 +320,7 @@ def share_taken(table: pl.DataFrame, config: SelectConfig) -> Share | None:
 
 
 def _has_levels(table: pl.DataFrame) -> bool:
-    """Tell whether all scores of the judge are calibrated levels."""
+    """Return whether all scores of the judge are calibrated levels."""
     flags = table["levels_calibrated"].drop_nulls()
     return bool(len(flags) and flags.all())
 
