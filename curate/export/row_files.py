@@ -21,6 +21,7 @@ import orjson
 
 from curate.export.template_messages import dump
 from curate.export.trainer_module import Column
+from curate.storage.parquet_files import is_json, json_array
 
 _COPY = 1 << 20  # bytes written at once
 
@@ -265,24 +266,12 @@ def _parsed(block: bytes, schema: Any) -> Any:
     import pyarrow as pa
 
     rows = [orjson.loads(line) for line in block.splitlines()]
-    arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
+    arrays = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        to_array = json_array if is_json(field.type) else pa.array
+        arrays.append(to_array(values, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(values: list[Any], kind: Any) -> Any:
-    """Return values as an array of a type; messages become JSON text if the type is JSON."""
-    import pyarrow as pa
-
-    if kind == pa.json_():
-        texts = [orjson.dumps(message).decode() for message in values]
-        return pa.ExtensionArray.from_storage(kind, pa.array(texts, pa.string()))
-    if kind != pa.list_(pa.json_()):
-        return pa.array(values, kind)
-    stops = [0]
-    for messages in values:
-        stops.append(stops[-1] + len(messages))
-    flat = _array([message for messages in values for message in messages], pa.json_())
-    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), flat, type=kind)
 
 
 def _arrow_type(rows: RowFile, name: str) -> Any:

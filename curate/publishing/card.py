@@ -72,7 +72,7 @@ class CardFacts:
         repo: owner/name.
         title: the heading, and `pretty_name`.
         manifest: the run's manifest.
-        files: the pushed tables.
+        tables: the pushed tables.
         columns: the trainer's columns of each config.
         funnel: counts of rows at each step.
         tally: counts of the judgments.
@@ -88,7 +88,7 @@ class CardFacts:
     repo: str
     title: str
     manifest: Manifest
-    files: Sequence[PublishedFile]
+    tables: Sequence[PublishedFile]
     columns: Mapping[str, Sequence[str]]
     funnel: Sequence[FunnelStep]
     tally: DialogueCounts
@@ -117,11 +117,11 @@ def make_card(facts: CardFacts) -> str:
         parts=list(measured_parts(manifest, facts.measured)),
         plots=facts.plots,
         report=facts.report,
-        names=_names(facts.files),
+        names=_names(facts.tables),
         described=_DESCRIBED,
-        configs=_configs(facts.files),
+        configs=_configs(facts.tables),
         repo=facts.repo,
-        loaded=_loaded(facts.files),
+        loaded=_loaded(facts.tables),
         columns={name: json.dumps(list(columns)) for name, columns in facts.columns.items()},
         funnel=[(step.name, f"{step.whole:,}", step.sum) for step in facts.funnel],
         scores=[*_scores(facts.tally), *_metrics(manifest.metrics)],
@@ -153,17 +153,17 @@ def front_matter(facts: CardFacts) -> str:
     """Return the YAML at the head of the card, without its fences."""
     licences = list(facts.licences)
     configs: list[dict[str, Any]] = []
-    for name in _names(facts.files):
-        splits = dict.fromkeys(file.split for file in facts.files if file.config == name)
+    for name in _names(facts.tables):
+        splits = dict.fromkeys(file.split for file in facts.tables if file.config == name)
         paths = [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in splits]
         configs.append({"config_name": name, "data_files": paths})
     configs[0]["default"] = True
-    pairs = ["dpo", "preference"] if {"dpo", "dpo_natural"} & {*_names(facts.files)} else []
+    pairs = ["dpo", "preference"] if {"dpo", "dpo_natural"} & {*_names(facts.tables)} else []
     data: dict[str, Any] = {
         "license": licences[0] if len(licences) == 1 else licences,
         **({"language": list(facts.languages)} if facts.languages else {}),
         "pretty_name": facts.title,
-        "size_categories": [_size(sum(file.rows for file in facts.files))],
+        "size_categories": [_size(sum(file.rows for file in facts.tables))],
         "task_categories": ["text-generation"],
         "tags": ["curate", "conversational", "llm-as-a-judge", *pairs, "trl"],
         "configs": configs,

@@ -7,7 +7,7 @@ Rows are counted for the card while they are written, so the card's figures are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +58,7 @@ class DialogueCounts:
         """Count a row of the table."""
         self.dialogues += 1
         for stage in stages:
-            reason = row[_UNSCORED[stage]]
+            reason = row[_COLUMNS[stage].unscored]
             if reason is None:
                 self.scored[stage] += 1
             else:
@@ -72,7 +72,7 @@ class DialogueCounts:
                 self._add_scores(group, row)
 
     def _add_scores(self, group: str, row: dict[str, Any]) -> None:
-        if row["verdict"] is not None:
+        if row.get("verdict") is not None:
             self.verdicts.setdefault(group, Counter())[row["verdict"]] += 1
             counts = self.scores.setdefault(group, {})
             for name in CONVERSATION_DIMENSIONS:
@@ -81,7 +81,7 @@ class DialogueCounts:
             for turn in row["turns"]:
                 for name in TURN_DIMENSIONS:
                     counts.setdefault(name, Counter())[str(turn[name])] += 1
-        if row["adherence"] is not None:
+        if row.get("adherence") is not None:
             tenth = min(int(row["adherence"] * BINS), BINS - 1)
             self.adherence.setdefault(group, Counter())[tenth] += 1
 
@@ -128,13 +128,11 @@ def _write(shards: Shards, rows: list[dict[str, Any]], schema: Any) -> None:
 
 
 def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    """Yield one row per dialogue; a column that it lacks is null."""
     index = read_index(run, "id", "content_hash")
-    judged = stage_records(run, manifest, StageName.JUDGE, index["content_hash"])
-    adherent = stage_records(run, manifest, StageName.ADHERENCE, index["content_hash"])
-    measured = stage_records(run, manifest, StageName.METRICS, index["content_hash"])
-    checked = stage_records(run, manifest, StageName.FACTUALITY, index["content_hash"])
-    decisions = _decisions(run, manifest)
-    for dialogue_id, key in index.iter_rows():
+    records = [stage_records(run, manifest, stage, index["content_hash"]) for stage in _COLUMNS]
+    decisions = read_decisions(run) if manifest.recipe.get("select") else iter(())
+    for (dialogue_id, key), *of_stages in zip(index.iter_rows(), *records, strict=True):
         decision = next(decisions, {})
         if decision and decision["dialogue_id"] != dialogue_id:
             raise CurateError(
@@ -143,113 +141,96 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
                 expected=dialogue_id,
                 fix="run the recipe again: it resumes, without model calls for what is there",
             )
-        yield {
+        row = {
             "dialogue_id": dialogue_id,
             "content_hash": key,
             "sets": decision.get("sets", []),
             "reasons": decision.get("reasons", []),
             "split": decision.get("split"),
-            **_judgment(next(judged)),
-            **_adherence(next(adherent)),
-            **_metrics(next(measured)),
-            **_factuality(next(checked)),
         }
+        for columns, record in zip(_COLUMNS.values(), of_stages, strict=True):
+            row |= columns.of(record)
+        yield row
 
 
-def _decisions(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
-    return read_decisions(run) if manifest.recipe.get("select") else iter(())
-
-
-def _judgment(record: dict[str, Any] | None) -> dict[str, Any]:
-    unscored = NOT_REACHED if record is None else unscored_reason(record)
-    if record is None or unscored is not None:
-        names = (
-            *_JUDGED,
-            *CONVERSATION_DIMENSIONS,
-            *(f"{n}_note" for n in CONVERSATION_DIMENSIONS),
-        )
-        return {**dict.fromkeys(names), "turns": [], "unscored": unscored}
-    level = record["conversation_level"]
+def _judgment(record: dict[str, Any]) -> dict[str, Any]:
     row = {name: record.get(name) for name in _JUDGED}
-    row["judge"] = _judge(record["identity"])
     for name in CONVERSATION_DIMENSIONS:
-        score = level[name]["score"]
-        row[name] = score if isinstance(score, int) else None
-        row[f"{name}_note"] = level[name].get("note", "")
+        level = record["conversation_level"][name]
+        row[name] = level["score"] if isinstance(level["score"], int) else None
+        row[f"{name}_note"] = level.get("note", "")
     turns = [
         {"turn": turn["turn"], **turn["scores"], "issues": turn["issues"]}
         for turn in record["per_turn"]
     ]
-    return {**row, "turns": turns, "unscored": None}
+    return {**row, "judge": _judge(record), "turns": turns}
 
 
-def _adherence(record: dict[str, Any] | None) -> dict[str, Any]:
-    unscored = NOT_REACHED if record is None else unscored_reason(record)
-    if record is None or unscored is not None:
-        names = ("adherence", "adherent", "adherence_low", "adherence_high", "adherence_judge")
-        return {**dict.fromkeys(names), "adherence_turns": [], "adherence_unscored": unscored}
+def _adherence(record: dict[str, Any]) -> dict[str, Any]:
     low, high = record["interval"]
     return {
         "adherence": record["session_score"],
         "adherent": record["adherent"],
         "adherence_low": low,
         "adherence_high": high,
-        "adherence_judge": _judge(record["identity"]),
+        "adherence_judge": _judge(record),
         "adherence_turns": [
             {name: turn.get(name) for name in ("turn", "score", "adherent", "unscored")}
             for turn in record["per_turn"]
         ],
-        "adherence_unscored": None,
     }
 
 
-def _metrics(record: dict[str, Any] | None) -> dict[str, Any]:
-    unscored = NOT_REACHED if record is None else unscored_reason(record)
-    if record is None or unscored is not None:
-        names = ("overall_score", "metrics_passed", "metrics_judge")
-        return {**dict.fromkeys(names), "metrics": [], "metrics_unscored": unscored}
+def _metrics(record: dict[str, Any]) -> dict[str, Any]:
     return {
         "overall_score": record["overall_score"],
         "metrics_passed": record["passed"],
         "metrics": [{name: metric.get(name) for name in _METRIC} for metric in record["metrics"]],
-        "metrics_judge": _judge(record["identity"]),
-        "metrics_unscored": None,
+        "metrics_judge": _judge(record),
     }
 
 
-def _factuality(record: dict[str, Any] | None) -> dict[str, Any]:
+def _factuality(record: dict[str, Any]) -> dict[str, Any]:
     """Return counts of claims; their text is part of the dialogue and is not pushed."""
-    unscored = NOT_REACHED if record is None else unscored_reason(record)
-    if record is None or unscored is not None:
-        return {**dict.fromkeys(_FACTS), "factuality_unscored": unscored}
     labels = Counter(claim["label"] for turn in record["per_turn"] for claim in turn["claims"])
     return {
         "factual_precision": record["precision"],
         **{f"{name}_claims": labels[name] for name in ("true", "false", "unverifiable")},
-        "factuality_judge": _judge(record["identity"]),
-        "factuality_unscored": None,
+        "factuality_judge": _judge(record),
     }
 
 
-_UNSCORED = {
-    StageName.JUDGE: "unscored",
-    StageName.ADHERENCE: "adherence_unscored",
-    StageName.METRICS: "metrics_unscored",
-    StageName.FACTUALITY: "factuality_unscored",
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of one stage: `fill` returns those of a scored dialogue.
+
+    In the row of any other, `unscored` has the reason, `lists` are empty, and the rest is null.
+    """
+
+    unscored: str
+    fill: Callable[[dict[str, Any]], dict[str, Any]]
+    lists: tuple[str, ...] = ()
+
+    def of(self, record: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the columns of a dialogue; `record` is None if the stage has no row of it."""
+        reason = NOT_REACHED if record is None else unscored_reason(record)
+        if record is None or reason is not None:
+            return {self.unscored: reason, **{name: [] for name in self.lists}}
+        return {self.unscored: None, **self.fill(record)}
+
+
+_COLUMNS = {
+    StageName.JUDGE: _Columns("unscored", _judgment, ("turns",)),
+    StageName.ADHERENCE: _Columns("adherence_unscored", _adherence, ("adherence_turns",)),
+    StageName.METRICS: _Columns("metrics_unscored", _metrics, ("metrics",)),
+    StageName.FACTUALITY: _Columns("factuality_unscored", _factuality),
 }
-_FACTS = (
-    *("factual_precision", "true_claims", "false_claims", "unverifiable_claims"),
-    "factuality_judge",
-)
 _METRIC = ("name", "share", "score", "na", "failure_code", "turns")
-_JUDGED = (
-    *("verdict", "judge_verdict", "weakest_turn", "judge_weakest_turn", "decision_basis"),
-    "judge",
-)
+_JUDGED = ("verdict", "judge_verdict", "weakest_turn", "judge_weakest_turn", "decision_basis")
 
 
-def _judge(identity: dict[str, Any]) -> str:
-    parts = (identity.get(name) for name in ("engine", "model", "revision", "mode"))
+def _judge(record: dict[str, Any]) -> str:
+    parts = (record["identity"].get(name) for name in ("engine", "model", "revision", "mode"))
     return shortened(" ".join(part for part in parts if part))
 
 
@@ -294,6 +275,10 @@ def _schema(stages: Collection[StageName]) -> Any:
             "metrics_judge": text,
         }
     if StageName.FACTUALITY in stages:
-        fields |= {"factuality_unscored": text}
-        fields |= dict(zip(_FACTS, (real, count, count, count, text), strict=True))
+        fields |= {
+            "factuality_unscored": text,
+            "factual_precision": real,
+            **{f"{name}_claims": count for name in ("true", "false", "unverifiable")},
+            "factuality_judge": text,
+        }
     return pa.schema(list(fields.items()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -21,39 +21,32 @@ def shortened(text: str) -> str:
     return _PLACE.sub(r"\1", text)
 
 
-def published(value: Any) -> Any:
+def published(recipe: Any) -> Any:
     """Return a recipe for the card: addresses hidden, absolute paths cut to their last part, empty keys left out."""
-    if isinstance(value, Mapping):
-        return {
-            key: HIDDEN if key in _PRIVATE else published(item)
-            for key, item in value.items()
-            if item is not None and item not in ({}, [], ())
-        }
-    if isinstance(value, (list, tuple)):
-        return [published(item) for item in value]
-    return shortened(value) if isinstance(value, str) else value
+    return _without_places(recipe, lambda _, item: item is not None and item not in ({}, [], ()))
 
 
 def published_figures(figures: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a report's overview for publishing: recipe as on the card, addresses hidden, paths cut."""
     recipe = published(orjson.loads(figures["run"]["recipe"]))
-    shown: dict[str, Any] = _without_places(figures)
+    shown: dict[str, Any] = _without_places(figures, lambda *_: True)
     shown["run"]["recipe"] = orjson.dumps(recipe, option=orjson.OPT_INDENT_2).decode()
     return shown
 
 
 def rerunnable(recipe: Any) -> Any:
     """Return a recipe that can be run again: addresses left out, absolute paths cut to their last part."""
-    return _without_places(recipe, drop=True)
+    return _without_places(recipe, lambda key, _: key not in _PRIVATE)
 
 
-def _without_places(value: Any, *, drop: bool = False) -> Any:
+def _without_places(value: Any, stays: Callable[[Any, Any], bool]) -> Any:
+    """Return a value with addresses hidden and paths cut; of mappings only the items that stay."""
     if isinstance(value, Mapping):
         return {
-            key: HIDDEN if key in _PRIVATE else _without_places(item, drop=drop)
+            key: HIDDEN if key in _PRIVATE else _without_places(item, stays)
             for key, item in value.items()
-            if not (drop and key in _PRIVATE)
+            if stays(key, item)
         }
     if isinstance(value, (list, tuple)):
-        return [_without_places(item, drop=drop) for item in value]
+        return [_without_places(item, stays) for item in value]
     return shortened(value) if isinstance(value, str) else value

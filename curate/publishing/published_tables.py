@@ -18,10 +18,10 @@ from typing import Any, Final, Literal, get_args
 import polars as pl
 
 from curate.errors import CurateError, UsageError
-from curate.publishing.json_columns import as_json, is_json
+from curate.export.provenance import LINEAGE, PAIR_SIDECAR, SFT_SIDECAR
 from curate.publishing.local_paths import shortened
 from curate.publishing.row_cleaning import RowCleaner
-from curate.storage.parquet_files import readable, row_count
+from curate.storage.parquet_files import is_json, json_array, readable, row_count
 from curate.storage.whole_files import make_file, make_folder
 
 Config = Literal["sft", "dpo", "dpo_natural", "judgments"]
@@ -35,12 +35,7 @@ _BATCH = 1_000
 EXPORTED: Final[tuple[Exported, ...]] = get_args(Exported)
 """Training files that are pushed, each as its own config: the judge's pairs and the data's are not mixed."""
 
-_SIDECARS: Final = {
-    "sft": "sft_provenance.parquet",
-    "dpo": "provenance.parquet",
-    "dpo_natural": "provenance.parquet",
-}
-_LINEAGE: Final = ("lineage_source", "lineage_file", "lineage_rows", "lineage_part")
+_SIDECARS: Final = {"sft": SFT_SIDECAR, "dpo": PAIR_SIDECAR, "dpo_natural": PAIR_SIDECAR}
 _PAIR_FACTS: Final = (
     "pair_id",
     "dialogue_id",
@@ -53,10 +48,10 @@ _PAIR_FACTS: Final = (
     "judge",
     "policy",
     "issue",
-    *_LINEAGE,
+    *LINEAGE,
 )
 _ROW_FACTS: Final[dict[str, tuple[str, ...]]] = {
-    "sft": ("dialogue_id", *_LINEAGE),
+    "sft": ("dialogue_id", *LINEAGE),
     "dpo": _PAIR_FACTS,
     "dpo_natural": _PAIR_FACTS,
 }
@@ -251,7 +246,7 @@ class _ConfigSchema:
             if name not in batch.schema.names:
                 columns.append(pa.nulls(batch.num_rows, kind))
             elif is_json(kind) and not is_json(batch.schema.field(name).type):
-                columns.append(as_json(batch[name].to_pylist(), kind))
+                columns.append(json_array(batch[name].to_pylist(), kind))
             else:
                 columns.append(batch[name])
         added = facts.to_arrow().cast(self.facts)

@@ -7,7 +7,6 @@ Everything but the commit happens in `<run>/push/`, where card and tables can be
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from curate.publishing.local_paths import published_figures, rerunnable
 from curate.publishing.measured import MeasuredTrust, measured_plots
 from curate.publishing.published_tables import EXPORTED, TRAINER, PublishedFile, write_exported
 from curate.publishing.row_cleaning import RowCleaner
-from curate.publishing.run_funnel import FunnelStep, make_funnel
+from curate.publishing.run_funnel import make_funnel
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
 from curate.records import Manifest
 from curate.run.ingest import INDEX, read_index
@@ -46,6 +45,7 @@ from curate.storage.whole_files import atomic_file, disk_error, make_folder, wri
 
 SHARD_BYTES = 500_000_000
 CARD = "README.md"
+_FILES = "push/files"  # in the run folder
 _ROW_IDS = ("pair_id", "dialogue_id", "id")
 _TRAINERS_COLUMNS = {
     "sft": ("messages", "tools"),
@@ -96,47 +96,32 @@ class PushOptions:
         return self.names or "name" in (*self.allow, *self.redact, *self.leave_out)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A push that is ready to send.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(CardFacts):
+    """A push that is ready to send: the facts of its card, with the findings of the scan in the card too, and its files.
 
     Attributes:
         run: the run folder.
-        repo: owner/name.
         options: options of the push.
-        manifest: the run's manifest.
-        card: the text of README.md.
-        tables: the Parquet files.
         pages: the card's pictures, the recipe, and the report where it was asked for: path in the repository to the file.
-        funnel: counts of rows at each step.
-        tally: counts of the judgments.
-        languages: languages of the card; may be empty.
-        licences: licences of the card.
-        findings: findings of the scan in tables and card.
-        findings_file: all findings, masked, one JSON line each.
-        redacted: number of rows with a replacement, by kind.
+        card: the text of README.md.
     """
 
     run: Path
-    repo: str
     options: PushOptions
-    manifest: Manifest
-    card: str
-    tables: tuple[PublishedFile, ...]
     pages: Mapping[str, Path]
-    funnel: tuple[FunnelStep, ...]
-    tally: DialogueCounts
-    languages: tuple[str, ...]
-    licences: tuple[str, ...]
-    findings: Findings
-    findings_file: Path
-    redacted: Counter[str]
+    card: str = ""
 
     @property
     def files(self) -> dict[str, Path]:
         """All files of the push: path in the repository to the file on disk."""
-        card = self.run / "push" / "files" / CARD
+        card = self.run / _FILES / CARD
         return {CARD: card, **{table.name: table.path for table in self.tables}, **self.pages}
+
+    @property
+    def findings_file(self) -> Path:
+        """All findings, masked, one JSON line each."""
+        return self.run / "push" / "findings.jsonl"
 
     @property
     def blocked_by(self) -> list[str]:
@@ -165,10 +150,9 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
     languages = check_languages(options.languages) or _languages(run)
     detector = Detector(options.phone_regions, names=options.finds_names)
     cleaner = RowCleaner(detector, options.redact, options.leave_out)
-    folder = run / "push"
-    files, findings_file = folder / "files", folder / "findings.jsonl"
-    with RunFolder(run), _damage_named(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+    files = run / _FILES
+    with RunFolder(run), _damage_named(files.parent):
+        shutil.rmtree(files.parent, ignore_errors=True)
         make_folder(files)
         tables, tally = _tables(run, manifest, files, options.shard_bytes, cleaner)
         funnel = make_funnel(run, manifest, tally, tables, cleaner.left_out)
@@ -177,11 +161,14 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
         if options.report:
             pages[REPORT] = files / REPORT
             write_report(run, pages[REPORT], edit=published_figures)
-        facts = CardFacts(
+        prepared = Prepared(
+            run=run,
+            options=options,
+            pages=pages,
             repo=repo,
             title=options.title or manifest.name,
             manifest=manifest,
-            files=tables,
+            tables=tables,
             columns=_trainers_columns(tables),
             funnel=funnel,
             tally=tally,
@@ -193,24 +180,8 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
             report=REPORT if options.report else "",
             redacted=cleaner.redacted,
         )
-        with atomic_file(findings_file) as out:
-            card, findings = _scan_and_write_card(facts, files, pages, detector, out)
-    return Prepared(
-        run=run,
-        repo=repo,
-        options=options,
-        manifest=manifest,
-        card=card,
-        tables=tuple(tables),
-        pages=pages,
-        funnel=tuple(funnel),
-        tally=tally,
-        languages=languages,
-        licences=licences,
-        findings=findings,
-        findings_file=findings_file,
-        redacted=cleaner.redacted,
-    )
+        with atomic_file(prepared.findings_file) as out:
+            return _with_scanned_card(prepared, detector, out)
 
 
 def _check_kinds(options: PushOptions) -> None:
@@ -257,23 +228,22 @@ def _damage_named(folder: Path) -> Iterator[None]:
         raise disk_error(folder, error) from error
 
 
-def _scan_and_write_card(
-    facts: CardFacts, files: Path, pages: Mapping[str, Path], detector: Detector, out: IO[bytes]
-) -> tuple[str, Findings]:
-    """Scan tables and pages, write the card with what was found in them, and scan the card.
+def _with_scanned_card(prepared: Prepared, detector: Detector, out: IO[bytes]) -> Prepared:
+    """Scan tables and pages, write the card with their findings, and scan the card.
 
     Names are looked for in rows and report only: a `name:` in recipe or card is not a person's.
     """
     unnamed = detector.without_names()
-    rows = {table.name: table.path for table in facts.files}
-    rows |= {name: path for name, path in pages.items() if name == REPORT}
+    rows = {table.name: table.path for table in prepared.tables}
+    rows |= {name: path for name, path in prepared.pages.items() if name == REPORT}
     findings = scan_files(rows, detector, out, row_ids=_ROW_IDS)
-    others = {name: path for name, path in pages.items() if name != REPORT}
+    others = {name: path for name, path in prepared.pages.items() if name != REPORT}
     findings.merge(scan_files(others, unnamed, out, row_ids=()))
-    card = make_card(replace(facts, findings=findings))
-    write_atomically(files / CARD, card.encode())
-    findings.merge(scan_files({CARD: files / CARD}, unnamed, out, row_ids=()))
-    return card, findings
+    card = make_card(replace(prepared, findings=findings))
+    card_file = {CARD: prepared.files[CARD]}
+    write_atomically(card_file[CARD], card.encode())
+    findings.merge(scan_files(card_file, unnamed, out, row_ids=()))
+    return replace(prepared, card=card, findings=findings)
 
 
 def send(prepared: Prepared) -> Pushed:

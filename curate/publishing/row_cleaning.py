@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from curate.publishing.json_columns import as_json, is_json
-from curate.publishing.scan import Detector, is_among, label
+from curate.publishing.scan import Detector, is_among, label, read_json
+from curate.storage.parquet_files import is_json, json_array
 
 
 @dataclass(slots=True)
@@ -58,9 +58,8 @@ class RowCleaner:
                 values[at] = self._redacted(values[at], people)
             if is_json(column.type):
                 values = [[orjson.loads(item) for item in row] for row in values]
-                table = table.set_column(number, column, as_json(values, column.type))
-            else:
-                table = table.set_column(number, column, pa.array(values, column.type))
+            to_array = json_array if is_json(column.type) else pa.array
+            table = table.set_column(number, column, to_array(values, column.type))
         return table.filter(pa.array(stays))
 
     def _redacted(self, value: Any, people: Collection[str], key: str = "") -> Any:
@@ -73,14 +72,9 @@ class RowCleaner:
             return [self._redacted(item, people, key) for item in value]
         if not isinstance(value, str):
             return value
-        if value.lstrip()[:1] in ("{", "["):
-            try:
-                inner = orjson.loads(value)
-            except ValueError:
-                pass
-            else:
-                redacted = self._redacted(inner, people)
-                return value if redacted == inner else orjson.dumps(redacted).decode()
+        if (inner := read_json(value)) is not None:
+            redacted = self._redacted(inner, people)
+            return value if redacted == inner else orjson.dumps(redacted).decode()
         return self._redacted_text(value, people, key)
 
     def _redacted_text(self, text: str, people: Collection[str], key: str) -> str:

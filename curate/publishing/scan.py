@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -40,9 +40,7 @@ _BATCH = 1_000  # rows of a Parquet file held at once
 # RFC 2606 and RFC 6761: reserved domains, so an address there is nobody's.
 _NOBODY = re.compile(r"(?:@|\.)example\.(?:com|net|org|edu)$|\.(?:example|invalid|test|localhost)$")
 
-
 _MAY_BE_PERSONAL = re.compile(r"[@\uff20]|%40|&#64;|(?i:\bat\b)|(?:\d\D{0,4}){7}")
-
 
 _THINGS_KEYS = frozenset(("arguments", "parameters", "failure_code"))
 """Keys beside the name of a tool, a call of one, or a metric."""
@@ -68,19 +66,21 @@ def is_among(name: str, names: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ScanFinding:
-    """A finding in a row. `row` counts from 0 in its file; `masked` is all that is kept of the text."""
+    """A finding in a row.
 
+    Attributes:
+        name: the name in options, as that of `Match`.
+        row: number of the row in its file, from 0.
+        masked: all that is kept of the text.
+    """
+
+    name: str
     kind: Kind
     rule: str
     file: str
     row: int
     row_id: str
     masked: str
-
-    @property
-    def name(self) -> str:
-        """The name in options: `email`, or `secret:<rule>`."""
-        return f"secret:{self.rule}" if self.kind == "secret" else self.kind
 
 
 @dataclass(slots=True)
@@ -142,7 +142,6 @@ class Detector:
         import phonenumbers
 
         self._kinds = (*_PERSONAL, "name") if names else _PERSONAL
-
         self._secrets = _secret_scanner()
         self._regions = tuple(regions)
         for region in self._regions:
@@ -209,7 +208,7 @@ def texts(value: Any, key: str = "", *, raw_json: bool = True) -> Iterator[str]:
         raw_json: yield JSON as it is written, too, besides the texts in it.
     """
     if isinstance(value, str):
-        inner = _read_json(value)
+        inner = read_json(value)
         if value and (raw_json or inner is None):
             yield f"{key}: {value}" if key else value
         if inner is not None:
@@ -226,7 +225,7 @@ def texts(value: Any, key: str = "", *, raw_json: bool = True) -> Iterator[str]:
         yield f"{key}: {value}"
 
 
-def _read_json(text: str) -> Any:
+def read_json(text: str) -> Any:
     """Return the object or list that a text holds as JSON; None where it is none."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
@@ -262,11 +261,12 @@ def scan_files(
             findings.rows += 1
             row_id = next((str(row[key]) for key in row_ids if row.get(key)), "")
             names = set()
-            for kind, rule, text in matches:
-                finding = ScanFinding(kind, rule, name, at, row_id, mask(kind, text))
+            for match in matches:
+                masked = mask(match.kind, match.text)
+                finding = ScanFinding(match.name, match.kind, match.rule, name, at, row_id, masked)
                 findings.add(finding)
                 names.add(finding.name)
-                out.write(orjson.dumps({"name": finding.name, **asdict(finding)}) + b"\n")
+                out.write(orjson.dumps(finding) + b"\n")
             findings.rows_by_name.update(names)
     return findings
 

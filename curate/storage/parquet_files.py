@@ -7,10 +7,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfoNotFoundError
 
+import orjson
 import polars as pl
 
 from curate.errors import CurateError
@@ -135,3 +137,22 @@ def readable(
         if error.errno is not None:
             raise  # no permission, no disk: the file itself may be fine
         raise refusal(path, error) from error
+
+
+def is_json(kind: Any) -> bool:
+    """Return True if an Arrow type, or that of its lists' items, is JSON: messages that do not fit one struct type."""
+    import pyarrow as pa
+
+    return isinstance(getattr(kind, "value_type", kind), pa.JsonType)
+
+
+def json_array(values: Sequence[Any], kind: Any) -> Any:
+    """Return values as an array of Arrow's JSON type, or lists of values as an array of its lists."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.JsonType):
+        texts = [orjson.dumps(value).decode() for value in values]
+        return pa.ExtensionArray.from_storage(kind, pa.array(texts, pa.string()))
+    stops = [0, *accumulate(map(len, values))]
+    items = json_array([item for row in values for item in row], kind.value_type)
+    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), items, type=kind)

@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import CurateError, RunLockedError, UsageError
 from curate.publishing.card import CardFacts, make_card
-from curate.publishing.json_columns import as_json, is_json
 from curate.publishing.judgments import DialogueCounts
 from curate.publishing.published_tables import PublishedFile
 from curate.publishing.push import Prepared, PushOptions, prepare_push, send
@@ -31,6 +30,7 @@ from curate.records import Agreement, Manifest, ProbeLine, ProbeReport
 from curate.records.agreement import AgreementGate, DimensionAgreement, Figure, LevelFigures
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
+from curate.storage.parquet_files import is_json, json_array
 from curate.storage.run_folder import RunFolder
 from tests.hub_server import HubServer
 from tests.publishing.conftest import make_run
@@ -284,7 +284,7 @@ def plant(run: Path, at: int, text: str) -> None:
     rows = [[opened([item])[0] for item in row] for row in table["messages"].to_pylist()]
     rows[at][0]["content"] = text
     kind = table.schema.field("messages").type
-    column = as_json(rows, kind) if is_json(kind) else pa.array(rows, kind)
+    column = json_array(rows, kind) if is_json(kind) else pa.array(rows, kind)
     pq.write_table(table.set_column(0, "messages", column), path)
 
 
@@ -454,7 +454,7 @@ def test_a_run_without_models_has_a_card_that_says_so(run: Path) -> None:
         manifest=manifest.model_copy(
             update={"identities": {}, "recipe": recipe, "warnings": ("so | so",)}
         ),
-        files=[PublishedFile("judgments", "train", "judgments/x.parquet", run, 0)],
+        tables=[PublishedFile("judgments", "train", "judgments/x.parquet", run, 0)],
         columns={},
         funnel=[],
         tally=DialogueCounts(),
