@@ -17,16 +17,16 @@ from curate.export.trainer_facts import (
     PICTURES,
     Fate,
     Layout,
-    Role,
     StageFacts,
     TrainerFacts,
+    TrainerRole,
     pairs_in,
 )
-from curate.export.trainer_module import Column, Row, TrainingFile
+from curate.export.trainer_module import Columns, Row, TrainingFile
 
 _TOO_LONG = Fate("dropped", "drop the row: it is longer than sequence_len")
 _READS_LITTLE = "axolotl's DPO reads role and content only"
-_ROLES: Final[Mapping[str, Role]] = {
+_ROLES: Final[Mapping[str, TrainerRole]] = {
     role: CHAT_ROLES[role] for role in ("system", "user", "assistant", "tool")
 }
 _MAPS = Fate("stops", "stop: it maps roles and knows only system, user, assistant and tool")
@@ -38,7 +38,7 @@ FACTS: Final = TrainerFacts(
     stages={
         "dpo": StageFacts(
             layouts=(pairs_in("messages", "chosen", "rejected", holds="messages message text"),),
-            told_by=(frozenset({"chosen", "rejected"}),),
+            marker_columns=(frozenset({"chosen", "rejected"}),),
             limit=512,
             fates={
                 "too_long": _TOO_LONG,
@@ -99,8 +99,8 @@ def _pair(row: Row) -> Row:
     }
 
 
-_SFT: Final[Mapping[str, Column]] = {"messages": "messages", "tools": "optional"}
-_PAIR: Final[Mapping[str, Column]] = {
+_SFT: Final[Columns] = {"messages": "messages", "tools": "optional"}
+_PAIR: Final[Columns] = {
     "messages": "messages",
     "chosen": "message",
     "rejected": "message",

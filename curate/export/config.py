@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from curate.export.trainer_facts import Format
+from curate.export.trainer_facts import FileFormat
 from curate.export.trainer_module import Kind
 from curate.export.trainers import Trainer
 from curate.records.config import Config, MinGood
@@ -84,7 +84,7 @@ class ExportConfig(Config):
         description="Trainers to write for, one folder each under `export/`. Unsloth reads TRL's files; "
         "`unsloth` writes the same files under its own name.",
     )
-    formats: Annotated[tuple[Format, ...], Field(min_length=1)] = Field(
+    formats: Annotated[tuple[FileFormat, ...], Field(min_length=1)] = Field(
         ("jsonl", "parquet"),
         description="File formats; the rows are the same in each. verl reads only Parquet and always gets "
         "it; OpenAI reads only JSON Lines.",

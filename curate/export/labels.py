@@ -10,23 +10,14 @@ another, as with ranked siblings, has no label and is refused.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from curate.export.template_messages import Refused, dump
 from curate.export.trainer_module import Row
-
-
-class Labelled(NamedTuple):
-    """A row, its provenance, and the refusal if it is not written."""
-
-    row: Row
-    known: dict[str, Any]
-    refusal: Refused | None
 
 
 class LabelSpool:
@@ -42,42 +33,39 @@ class LabelSpool:
         self._starts: list[int] = []
         self._labels: dict[bytes, set[bool]] = {}
 
-    def add(self, chosen: Row, rejected: Row, known: Mapping[str, Any]) -> None:
-        """Add both sides of a pair.
+    def add(self, chosen: Row, rejected: Row, provenance: Mapping[str, Any]) -> None:
+        """Add both sides of a pair, and the pair's provenance.
 
         Raises:
             Refused: `not_json`; then neither side is added.
         """
-        line = dump([chosen, rejected, known])
+        line = dump([chosen, rejected, provenance])
         for row in (chosen, rejected):
             self._labels.setdefault(_digest(row), set()).add(row["label"])
         self._starts.append(self._file.tell())
         self._file.write(line + b"\n")
 
-    def rows(self) -> Iterator[Labelled]:
-        """Yield all rows with alternating labels; the two sides of a pair are half of all pairs apart."""
+    def rows(self) -> Iterator[tuple[Row, dict[str, Any], Refused | None]]:
+        """Yield each row, its provenance, and the refusal if it is not to be written.
+
+        Labels alternate; the two sides of a pair are half of all pairs apart.
+        """
         self._file.flush()
-        count, seen = len(self._starts), Counter[bytes]()
+        count, seen = len(self._starts), set[bytes]()
         with self._path.open("rb") as file:
             for number in range(count):
                 for at, side in ((number, 0), ((number + (count + 1) // 2) % count, 1)):
-                    yield self._labelled(self._read(file, at), side, seen)
-
-    def _read(self, file: IO[bytes], number: int) -> Any:
-        file.seek(self._starts[number])
-        return orjson.loads(file.readline())
-
-    def _labelled(self, pair: Any, side: int, seen: Counter[bytes]) -> Labelled:
-        row, known = pair[side], {**pair[2], "side": ("chosen", "rejected")[side]}
-        digest = _digest(row)
-        seen[digest] += 1
-        if len(self._labels[digest]) > 1:
-            detail = "another pair labels the same answer to the same prompt otherwise"
-            return Labelled(row, known, Refused("label_contradicted", detail))
-        if seen[digest] > 1:
-            detail = "another pair gives the same row"
-            return Labelled(row, known, Refused("label_repeated", detail))
-        return Labelled(row, known, None)
+                    file.seek(self._starts[at])
+                    *sides, provenance = orjson.loads(file.readline())
+                    provenance["side"] = ("chosen", "rejected")[side]
+                    digest, refusal = _digest(sides[side]), None
+                    if len(self._labels[digest]) > 1:
+                        detail = "another pair labels the same answer to the same prompt otherwise"
+                        refusal = Refused("label_contradicted", detail)
+                    elif digest in seen:
+                        refusal = Refused("label_repeated", "another pair gives the same row")
+                    seen.add(digest)
+                    yield sides[side], provenance, refusal
 
     def __enter__(self) -> LabelSpool:
         return self

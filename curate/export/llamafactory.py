@@ -20,7 +20,7 @@ import orjson
 
 from curate.export.template_messages import Refused, Wire, dump, thinking_and_text
 from curate.export.trainer_facts import Fate, Order, StageFacts, TrainerFacts
-from curate.export.trainer_module import Column, Row, TrainingFile
+from curate.export.trainer_module import Columns, Row, TrainingFile
 
 _OPENS, _ANSWERS = ("human", "observation"), ("gpt", "function_call")
 _CALL_WORDS: Final = ("<tool_call>", "</tool_call>")
@@ -62,7 +62,7 @@ _SIDE_FATES: Final = {
 
 
 def _stage() -> StageFacts:
-    """What holds of every stage; `dataset_info.json` says which columns and roles a file has."""
+    """Return the facts of any stage; columns and roles of a file are in its `dataset_info.json`."""
     return StageFacts(
         layouts=(),
         limit=2048,
@@ -81,6 +81,7 @@ FACTS: Final = TrainerFacts(
     release="0.9.5",
     setting="cutoff_len",
     stages={"sft": _stage(), "dpo": _stage(), "kto": _stage()},
+    description_file="dataset_info.json",
 )
 
 
@@ -101,7 +102,7 @@ def _pair(row: Row) -> Row:
 
 
 def _conversation(messages: Sequence[Wire], row: Row) -> Row:
-    """`conversations`, `system` and `tools`; the first system message becomes the column."""
+    """Return the columns `conversations`, `system` and `tools`; a first system message becomes the column."""
     has_system = bool(messages) and messages[0]["role"] == "system"
     tagged = [_tagged(message) for message in messages[has_system:]]
     for number, message in enumerate(tagged):
@@ -126,7 +127,7 @@ def _tagged(message: Wire) -> dict[str, str]:
 
 
 def _call(message: Wire) -> str:
-    """One call or a list of them as JSON, after thinking and text if there are any."""
+    """Return a message's call, or the list of them, as JSON, after thinking and text if there are any."""
     calls = _calls(message)
     value = dump(calls[0] if len(calls) == 1 else calls).decode()
     text = thinking_and_text(message)
@@ -145,7 +146,7 @@ def _calls(message: Wire) -> list[dict[str, Any]]:
 
 
 def _weighted(row: Row) -> Row:
-    """Messages of the v1 engine: parts of content, and how much each message weighs."""
+    """Return a row for the v1 engine: each message with its parts of content and its loss weight."""
     return {
         "messages": [
             {
@@ -166,13 +167,13 @@ def _parts(message: Wire) -> list[dict[str, str]]:
     return parts + [{"type": "tool_call", "value": dump(call).decode()} for call in calls]
 
 
-_SFT: Final[Mapping[str, Column]] = {
+_SFT: Final[Columns] = {
     "conversations": "messages",
     "system": "text",
     "tools": "text",
 }
-_PAIR: Final[Mapping[str, Column]] = {**_SFT, "chosen": "message", "rejected": "message"}
-_V1: Final[Mapping[str, Column]] = {"messages": "messages", "tools": "text"}
+_PAIR: Final[Columns] = {**_SFT, "chosen": "message", "rejected": "message"}
+_V1: Final[Columns] = {"messages": "messages", "tools": "text"}
 
 FILES: Final = (
     TrainingFile("sft", "sft", "dialogues", _SFT, _sft),
@@ -184,7 +185,7 @@ FILES: Final = (
 
 
 def side_files(written: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """`dataset_info.json`: a dataset `curate_<file>` for each file with rows, or one for each shard."""
+    """Return `dataset_info.json`: a dataset `curate_<file>` for each file with rows, or one for each shard."""
     info: dict[str, Any] = {}
     for file in FILES:
         if file.columns is _V1:
@@ -199,4 +200,4 @@ def side_files(written: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
                 "columns": {reads: column for column, reads in names.items()},
                 "tags": TAGS,
             }
-    return {"dataset_info.json": orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n"}
+    return {FACTS.description_file: orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n"}

@@ -24,15 +24,13 @@ def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], i
     Raises:
         Refused: `no_assistant`, `no_user`, or as `wire_target` and `wire_tools`.
     """
-    last = _last_assistant(dialogue.messages)
-    if last is None:
+    answers = [at for at, message in enumerate(dialogue.messages) if message.role == "assistant"]
+    if not answers:
         raise Refused("no_assistant", "the dialogue has no assistant message to train on")
-    trained = dialogue.messages[: last + 1]
+    trained = dialogue.messages[: answers[-1] + 1]
     _require_user(trained)
-    keep = config.keep_reasoning
     messages = [
-        (wire_target if message.role == "assistant" else wire_message)(message, keep)
-        for message in trained
+        _wired(message, config, is_target=message.role == "assistant") for message in trained
     ]
     role = _added_role(dialogue, config)
     return (
@@ -101,13 +99,12 @@ def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
         if side.role != "assistant":
             raise Refused("side_not_assistant", f"the {name} side is a message of '{side.role}'")
     _require_open(pair.prompt)
-    keep = config.keep_reasoning
-    chosen = wire_target(pair.chosen, keep_reasoning=keep)
-    rejected = wire_target(pair.rejected, keep_reasoning=keep)
+    chosen = _wired(pair.chosen, config, is_target=True)
+    rejected = _wired(pair.rejected, config, is_target=True)
     if _visible_parts(chosen) == _visible_parts(rejected):
         raise Refused("identical_sides", "as exported, chosen and rejected say the same")
     row = {
-        "prompt": [wire_message(message, keep_reasoning=keep) for message in pair.prompt],
+        "prompt": [_wired(message, config, is_target=False) for message in pair.prompt],
         "chosen": [chosen],
         "rejected": [rejected],
     }
@@ -143,13 +140,6 @@ def _visible_parts(side: Mapping[str, Any]) -> tuple[object, ...]:
     """Return what a template can show of a side; call ids are random and carry no meaning."""
     calls = [call["function"] for call in side.get("tool_calls", ())]
     return (side["content"], side.get("reasoning_content"), calls)
-
-
-def _last_assistant(messages: tuple[Message, ...]) -> int | None:
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].role == "assistant":
-            return index
-    return None
 
 
 def _require_user(messages: tuple[Message, ...]) -> None:

@@ -7,14 +7,14 @@ Thinking has no place, and `name` is left out: what it may hold is restricted, a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import orjson
 
 from curate.export.template_messages import Refused, Wire, bare, dump, refuse_reasoning
 from curate.export.trainer_facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
-from curate.export.trainer_module import Column, Row, TrainingFile
+from curate.export.trainer_module import Columns, Row, TrainingFile
 
 _NO_THINKING = "OpenAI's files have no place for it"
 _REJECTS = "reject the file"
@@ -44,10 +44,10 @@ _MESSAGE_KEYS: Final = frozenset(
 )
 
 
-def _stage(layout: Layout, told_by: Sequence[str], *more_columns: str) -> StageFacts:
+def _stage(layout: Layout, marker_columns: Sequence[str], *more_columns: str) -> StageFacts:
     return StageFacts(
         layouts=(layout,),
-        told_by=tuple(frozenset({name}) for name in told_by),
+        marker_columns=tuple(frozenset({name}) for name in marker_columns),
         fates=_FATES,
         tools="list",
         arguments="text",
@@ -94,7 +94,7 @@ def _tools(row: Row) -> Row:
 
 
 class _Ids:
-    """Calls and results of one dialogue: each result names a call that is still open."""
+    """The ids of one dialogue's calls: each result names a call that is still open."""
 
     def __init__(self) -> None:
         self._open: deque[str] = deque()
@@ -104,15 +104,15 @@ class _Ids:
         return [self._message(message) for message in messages]
 
     def _message(self, message: Wire) -> dict[str, Any]:
-        made = bare(message)
+        wire = bare(message)
         if "tool_calls" in message:
-            made["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
+            wire["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
         if message["role"] == "tool":
-            made["tool_call_id"] = self._answered(message.get("tool_call_id"))
+            wire["tool_call_id"] = self._open_call(message.get("tool_call_id"))
         # only messages of the assistant have a weight
         if "train" in message and message["role"] == "assistant":
-            made["weight"] = int(message["train"])
-        return made
+            wire["weight"] = int(message["train"])
+        return wire
 
     def _call(self, call: Wire) -> dict[str, Any]:
         self._calls += 1
@@ -126,23 +126,23 @@ class _Ids:
             "function": {"name": function["name"], "arguments": arguments},
         }
 
-    def _answered(self, named: str | None) -> str:
-        """The call that a result answers: the one it names, else the oldest that is open."""
-        identifier = named or (self._open[0] if self._open else None)
+    def _open_call(self, call_id: str | None) -> str:
+        """Return the id of the call that a result answers, and close it: the one it names, else the oldest open one."""
+        identifier = call_id or (self._open[0] if self._open else None)
         if identifier is None or identifier not in self._open:
             raise Refused(
-                "result_without_call", f"a tool's message answers no open call (id {named!r})"
+                "result_without_call", f"a tool's message answers no open call (id {call_id!r})"
             )
         self._open.remove(identifier)
         return identifier
 
 
-# The columns of a file that `datasets` does not read are never looked at.
-_SFT: Final[Mapping[str, Column]] = {}
+_NO_COLUMNS: Final[Columns] = {}
+"""Only Parquet files and `datasets` need types of columns, and OpenAI reads neither."""
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, _sft),
-    TrainingFile("sft_salvaged", "sft", "masked", _SFT, _sft),
-    TrainingFile("dpo", "dpo", "pairs", _SFT, _pair),
-    TrainingFile("dpo_natural", "dpo", "natural", _SFT, _pair),
+    TrainingFile("sft", "sft", "dialogues", _NO_COLUMNS, _sft),
+    TrainingFile("sft_salvaged", "sft", "masked", _NO_COLUMNS, _sft),
+    TrainingFile("dpo", "dpo", "pairs", _NO_COLUMNS, _pair),
+    TrainingFile("dpo_natural", "dpo", "natural", _NO_COLUMNS, _pair),
 )

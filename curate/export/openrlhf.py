@@ -7,7 +7,6 @@ one only, which is what rows made of mixed dialogues want.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from curate.export.template_messages import refuse_tools
@@ -19,7 +18,7 @@ from curate.export.trainer_facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.trainer_module import Column, Row, TrainingFile
+from curate.export.trainer_module import Columns, Row, TrainingFile
 
 _NO_TOOLS = "OpenRLHF passes no tools to the chat template"
 _FILLED = Fate("dropped", "drop the row without a word: the prompt fills max_len")
@@ -44,7 +43,7 @@ FACTS: Final = TrainerFacts(
     stages={
         "dpo": StageFacts(
             layouts=_PAIRS,
-            told_by=(frozenset({"chosen", "rejected"}),),
+            marker_columns=(frozenset({"chosen", "rejected"}),),
             limit=512,
             fates={**_FATES, "prompt_too_long": _FILLED},
             drops_tools=_NO_TOOLS,
@@ -83,8 +82,8 @@ def _turn(row: Row) -> Row:
     return {"messages": row["prompt"] + row["completion"]}
 
 
-_SFT: Final[Mapping[str, Column]] = {"messages": "messages"}
-_PAIR: Final[Mapping[str, Column]] = {
+_SFT: Final[Columns] = {"messages": "messages"}
+_PAIR: Final[Columns] = {
     "prompt": "messages",
     "chosen": "messages",
     "rejected": "messages",

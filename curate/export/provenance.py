@@ -1,7 +1,7 @@
 """Provenance of each row of a training file: a table beside the file, in the same order.
 
-It is known on arrival whether a row goes to the head of a file, but not where the other rows will be. So rows of the head
-and of the tail are kept in separate files on disk.
+On arrival of a row it is known whether it goes to the head of its file, but not its number. So rows wait on disk, each with
+that mark, until all have arrived.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from curate.storage.parquet_files import write_table
 from curate.storage.whole_files import make_folder
 
 CHUNK = 10_000  # rows held at once
+_IS_HEAD = "is_head"
 
 LINEAGE: Final[Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "lineage_source": pl.String,
@@ -108,47 +109,44 @@ class Provenance:
 
     def __init__(self, folder: Path, schema: pl.Schema) -> None:
         self._folder = folder
-        self._schema = schema
-        self._columns_of = {place: _columns(schema) for place in ("head", "tail")}
-        self._written: dict[str, int] = {"head": 0, "tail": 0}
+        self._names = schema.names()
+        self._schema = pl.Schema([*schema.items(), (_IS_HEAD, pl.Boolean())])
+        self._columns: dict[str, list[Any]] = {name: [] for name in self._schema}
+        self._parts = 0
 
     def append(self, row: dict[str, Any], *, is_head: bool) -> None:
         """Add the provenance of a row, without its number."""
-        place = "head" if is_head else "tail"
-        for name, column in self._columns_of[place].items():
-            column.append(row.get(name))
-        if len(column) >= CHUNK:
-            self._settle(place)
+        for name in self._names:
+            self._columns[name].append(row.get(name))
+        self._columns[_IS_HEAD].append(is_head)
+        if len(self._columns[_IS_HEAD]) >= CHUNK:
+            self._settle()
 
-    def _settle(self, place: str) -> None:
+    def _settle(self) -> None:
         import pyarrow as pa
 
         # Arrow takes lists of lists many times faster than polars does.
-        rows = pa.table(self._columns_of[place], self._schema.to_arrow())
+        rows = pa.table(self._columns, self._schema.to_arrow())
         frame = pl.DataFrame(pl.from_arrow(rows), schema=self._schema)
         make_folder(self._folder)
-        part = self._folder / f"{place}-{self._written[place]:06d}.parquet"
-        write_table(frame, part, compression="lz4")
-        self._columns_of[place] = _columns(self._schema)
-        self._written[place] += 1
+        write_table(frame, self._folder / f"{self._parts:06d}.parquet", compression="lz4")
+        self._columns = {name: [] for name in self._schema}
+        self._parts += 1
 
     def table(self) -> pl.LazyFrame:
         """Return all rows in the file's order, numbered, as a lazy frame over the files on disk."""
-        for place, columns in self._columns_of.items():
-            if any(columns.values()):
-                self._settle(place)
-        parts = [pl.scan_parquet(part) for part in sorted(self._folder.glob("*"))]
-        if not parts:
-            return pl.LazyFrame(schema=self._schema)
-        return _numbered(pl.concat(parts).drop("row"), self._schema)
+        if self._columns[_IS_HEAD]:
+            self._settle()
+        if not self._parts:
+            return pl.LazyFrame(schema=self._schema).select(self._names)
+        rows = pl.scan_parquet(sorted(self._folder.glob("*"))).drop("row")
+        ordered = pl.concat([rows.filter(_IS_HEAD), rows.filter(~pl.col(_IS_HEAD))])
+        number = pl.col("row").cast(pl.Int64)
+        return ordered.with_row_index("row").with_columns(number).select(self._names)
 
     def close(self) -> None:
         """Remove the files on disk."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _columns(schema: pl.Schema) -> dict[str, list[Any]]:
-    return {name: [] for name in schema.names()}
 
 
 def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
@@ -180,8 +178,3 @@ def of_pair(pair: PreferencePair) -> dict[str, Any]:
 
 def _of_lineage(lineage: Lineage | None) -> dict[str, Any]:
     return {name: getattr(lineage, name.removeprefix("lineage_"), None) for name in LINEAGE}
-
-
-def _numbered(rows: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
-    numbered = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-    return numbered.select(schema.names())

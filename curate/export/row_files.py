@@ -20,16 +20,16 @@ from typing import IO, Any, NamedTuple
 import orjson
 
 from curate.export.template_messages import dump
-from curate.export.trainer_module import Column
+from curate.export.trainer_module import Columns
 from curate.storage.parquet_files import is_json, json_array
 
 _COPY = 1 << 20  # bytes written at once
 
-Shape = type | tuple[object, ...]
+ValueShape = type | tuple[object, ...]
 """The type of a plain value; `("list", item)`; or `("struct", (key, shape), …)`."""
 
 _TEXT = {str}
-PLAIN: Shape = ("struct", ("role", str), ("content", str))
+PLAIN: ValueShape = ("struct", ("role", str), ("content", str))
 """Messages of role and content, as most are."""
 
 
@@ -48,10 +48,10 @@ class RowFile:
         present: columns that some row has.
     """
 
-    def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
+    def __init__(self, path: Path, columns: Columns) -> None:
         self.path = path
         self.columns = columns
-        self.shapes: dict[str, Shape | None] = {}
+        self.shapes: dict[str, ValueShape | None] = {}
         self.present: set[str] = set()
         self.head_rows = 0
         self._message_columns = [
@@ -85,29 +85,21 @@ class RowFile:
                 continue  # as most are: kind and shape are known already
             for message in messages:
                 kinds.add(_kind(name, message))
-                self._note(name, _shape(message))
+                shape = _shape(message)
+                if self.shapes.setdefault(name, shape) != shape:
+                    self.shapes[name] = None
                 if {*map(type, message.values())} == _TEXT:
                     known.add(tuple(message))
         self.present |= row.keys()
-        is_head = self._is_head(kinds)
-        (self._late if is_head and self._rows > self.head_rows else self._whole).write(line)
-        self._count(is_head, len(line))
-        return is_head
-
-    def _note(self, name: str, shape: Shape | None) -> None:
-        if self.shapes.setdefault(name, shape) != shape:
-            self.shapes[name] = None
-
-    def _is_head(self, kinds: set[tuple[object, ...]]) -> bool:
-        is_new = not kinds <= self._seen
+        is_head = not kinds <= self._seen
         self._seen |= kinds
-        return is_new
-
-    def _count(self, is_head: bool, size: int) -> None:
-        if is_head and self._rows == self.head_rows:
-            self._head_bytes += size
+        is_late = is_head and self._rows > self.head_rows
+        (self._late if is_late else self._whole).write(line)
+        if is_head and not is_late:
+            self._head_bytes += len(line)
         self.head_rows += is_head
         self._rows += 1
+        return is_head
 
     def __len__(self) -> int:
         return self._rows
@@ -199,7 +191,7 @@ def _kind(column: str, message: Mapping[str, Any]) -> tuple[object, ...]:
     return (column, tuple(message), calls)
 
 
-def _shape(value: object) -> Shape | None:
+def _shape(value: object) -> ValueShape | None:
     """Return the shape of a value; None if it is not plain, like the arguments of a call."""
     if isinstance(value, (str, bool, float)):
         return type(value)

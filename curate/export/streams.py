@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
-import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
@@ -61,7 +60,7 @@ class OpenFile:
         self.pair_ids = pair_ids
         self.rows = RowFile(folder / f"{file.name}.rows", file.columns)
         self.sidecar = SIDECAR_OF[file.stream]
-        self.known = Provenance(folder / f"{file.name}.provenance", SIDECARS[self.sidecar])
+        self.provenance = Provenance(folder / f"{file.name}.provenance", SIDECARS[self.sidecar])
         self._refused = refused
 
     def put(self, row: Row) -> bool:
@@ -73,7 +72,7 @@ class OpenFile:
         return self.rows.append(self.file.make(row))
 
     def offer(
-        self, make: Callable[[], Row], known: Mapping[str, Any], ids: Mapping[str, Any]
+        self, make: Callable[[], Row], provenance: Mapping[str, Any], ids: Mapping[str, Any]
     ) -> bool:
         """Write the row that `make` returns and its provenance, or refuse it; return True if it was written."""
         try:
@@ -81,7 +80,7 @@ class OpenFile:
         except Refused as refusal:
             self.refuse(refusal, ids)
             return False
-        self.known.append({**known, "file": self.name}, is_head=is_head)
+        self.provenance.append({**provenance, "file": self.name}, is_head=is_head)
         return True
 
     def refuse(self, refusal: Refused, ids: Mapping[str, Any]) -> None:
@@ -89,10 +88,6 @@ class OpenFile:
         self.counts.refused[self.name][refusal.reason] += 1
         record = {"file": self.name, **ids, "reason": refusal.reason, "detail": refusal.detail}
         self._refused.write(orjson.dumps(record) + b"\n")
-
-    def provenance(self) -> pl.LazyFrame:
-        """Return the provenance of the file's rows in the form of its sidecar."""
-        return self.known.table()
 
 
 # -- dialogues of the SFT set
@@ -109,8 +104,8 @@ def add_dialogues(file: OpenFile, dialogues: Iterable[Dialogue], config: ExportC
             continue
         file.counts.dialogues_cut += cut_off > 0
         file.counts.roles_added += role_added
-        known = {"messages_cut": cut_off, "role_added": role_added}
-        file.known.append(of_dialogue(dialogue) | known, is_head=is_head)
+        provenance = {"messages_cut": cut_off, "role_added": role_added}
+        file.provenance.append(of_dialogue(dialogue) | provenance, is_head=is_head)
 
 
 # -- turns
@@ -168,8 +163,8 @@ def _add_turn(
 
 
 def _of_turns(dialogue: Dialogue, turns: Iterable[int], messages: Iterable[int]) -> dict[str, Any]:
-    known = {"turns": list(turns), "messages": list(messages), "label": None}
-    return of_dialogue(dialogue) | known
+    turn_columns = {"turns": list(turns), "messages": list(messages), "label": None}
+    return of_dialogue(dialogue) | turn_columns
 
 
 # -- pairs
@@ -218,12 +213,12 @@ def add_pairs(
             for file, spool in spools:
                 _spool(file, spool, pair, config)
         for file, spool in spools:
-            for row, known, refusal in spool.rows():
-                ids = {key: known[key] for key in ("dialogue_id", "pair_id", "side")}
+            for row, provenance, refusal in spool.rows():
+                ids = {key: provenance[key] for key in ("dialogue_id", "pair_id", "side")}
                 if refusal is not None:
                     file.refuse(refusal, ids)
                 else:
-                    file.offer(partial(dict, row), known, ids)
+                    file.offer(partial(dict, row), provenance, ids)
 
 
 def _add_pair(file: OpenFile, pair: PreferencePair, config: ExportConfig, **further: float) -> None:

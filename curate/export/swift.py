@@ -11,6 +11,7 @@ of a pair says whether it is trained on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from curate.export.template_messages import Wire, dump, thinking_and_text
@@ -19,18 +20,18 @@ from curate.export.trainer_facts import (
     Fate,
     Layout,
     Order,
-    Role,
     StageFacts,
     TrainerFacts,
+    TrainerRole,
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.trainer_module import Column, Row, TrainingFile
+from curate.export.trainer_module import Columns, Row, TrainingFile
 
 _MESSAGES = ("messages", "conversation", "conversations")
 _QUERY = ("query", "prompt", "input", "instruction", "question", "problem")
 _RESPONSE = ("response", "answer", "output", "targets", "target", "text", "completion")
-_ROLES: Final[Mapping[str, Role]] = {
+_ROLES: Final[Mapping[str, TrainerRole]] = {
     **{role: CHAT_ROLES[role] for role in ("system", "user", "assistant", "tool")},
     "human": "user",
     "gpt": "assistant",
@@ -52,7 +53,7 @@ _DIALOGUES = (
         for response in _RESPONSE
     ),
 )
-_SAME = {
+_ONE_SIDE = {
     "identical_sides": _DELETES,
     "missing_column": Fate("dropped", f"{_REPLACES}: there is no other side"),
 }
@@ -80,10 +81,12 @@ _FATES: Final = {
 _ORDER = Order(frozenset({"user", "assistant", "call", "tool"}), answers_may_open=True)
 
 
-def _stage(layouts: tuple[Layout, ...], *told_by: str, fates: Mapping[str, Fate]) -> StageFacts:
+def _stage(
+    layouts: tuple[Layout, ...], *marker_columns: str, fates: Mapping[str, Fate]
+) -> StageFacts:
     return StageFacts(
         layouts=layouts,
-        told_by=tuple(frozenset({name}) for name in told_by),
+        marker_columns=tuple(frozenset({name}) for name in marker_columns),
         fates={**_FATES, **fates},
         roles=_ROLES,
         order=_ORDER,
@@ -101,7 +104,9 @@ FACTS: Final = TrainerFacts(
             (
                 *(whole_pairs_in(name, "rejected_messages") for name in _MESSAGES),
                 *(
-                    whole_pairs_in(name, "rejected_response", holds="messages text", fates=_SAME)
+                    whole_pairs_in(
+                        name, "rejected_response", holds="messages text", fates=_ONE_SIDE
+                    )
                     for name in _MESSAGES
                 ),
             ),
@@ -139,33 +144,28 @@ FACTS: Final = TrainerFacts(
 
 
 def _sft(row: Row) -> Row:
-    messages = [made for message in row["messages"] for made in _swift(message)]
-    return _with_tools({"messages": messages}, row)
+    return _with_tools({"messages": list(chain.from_iterable(map(_swift, row["messages"])))}, row)
 
 
 def _pair(row: Row) -> Row:
-    prompt = [made for message in row["prompt"] for made in _swift({**message, "train": False})]
-    chosen, rejected = ({**row[side][0], "train": True} for side in ("chosen", "rejected"))
-    made = {
-        "messages": [*prompt, *_swift(chosen)],
-        "rejected_messages": [*prompt, *_swift(rejected)],
-    }
-    made = _with_tools(made, row)
-    if "tools" in row:
-        made["rejected_tools"] = row["tools"]
-    return made
+    prompt = [part for message in row["prompt"] for part in _swift({**message, "train": False})]
+    chosen, rejected = (
+        [*prompt, *_swift({**row[side][0], "train": True})] for side in ("chosen", "rejected")
+    )
+    pair = _with_tools({"messages": chosen, "rejected_messages": rejected}, row)
+    return {**pair, "rejected_tools": row["tools"]} if "tools" in row else pair
 
 
 def _reward(row: Row) -> Row:
     return {**_pair(row), "margin": row["margin"]}
 
 
-def _with_tools(made: Row, row: Row) -> Row:
-    return {**made, "tools": row["tools"]} if "tools" in row else made
+def _with_tools(columns: Row, row: Row) -> Row:
+    return {**columns, "tools": row["tools"]} if "tools" in row else columns
 
 
 def _swift(message: Wire) -> Iterator[dict[str, Any]]:
-    """A message in ms-swift's roles: one for its text, one for each call."""
+    """Yield a message in ms-swift's roles: one message for its text, one for each call."""
     loss = {"loss": message["train"]} if "train" in message else {}
     calls = message.get("tool_calls", ())
     role = "tool_response" if message["role"] == "tool" else message["role"]
@@ -177,8 +177,8 @@ def _swift(message: Wire) -> Iterator[dict[str, Any]]:
         yield {"role": "tool_call", "content": dump(function).decode(), **loss}
 
 
-_SFT: Final[Mapping[str, Column]] = {"messages": "messages", "tools": "optional"}
-_PAIR: Final[Mapping[str, Column]] = {
+_SFT: Final[Columns] = {"messages": "messages", "tools": "optional"}
+_PAIR: Final[Columns] = {
     "messages": "messages",
     "rejected_messages": "messages",
     "tools": "optional",

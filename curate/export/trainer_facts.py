@@ -1,4 +1,4 @@
-"""What a trainer does with rows: stated once in its module, for the writer and for the checker.
+"""Facts about what a trainer does with rows: stated once in its module, for the writer and for the checker.
 
 A fact holds for one release of the trainer, which is named with it. What the trainer's own code shows when it is run
 (`trainer_check.replay`) is not repeated here: these facts help where the trainer is not installed.
@@ -7,10 +7,10 @@ A fact holds for one release of the trainer, which is named with it. What the tr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
-Format = Literal["jsonl", "parquet"]
+FileFormat = Literal["jsonl", "parquet"]
 
 TrainingStage = Literal["sft", "dpo", "kto", "reward"]
 
@@ -33,10 +33,10 @@ class Fate(NamedTuple):
 Fates = Mapping[str, Fate | None]
 """Fates by the code of the defect (see `trainer_check.findings`); None if it is no defect for this trainer."""
 
-Role = Literal["system", "developer", "user", "assistant", "call", "tool"]
+TrainerRole = Literal["system", "developer", "user", "assistant", "call", "tool"]
 """Author of a message. `call` is also the assistant's: a message that is the JSON text of a tool call."""
 
-CHAT_ROLES: Final[Mapping[str, Role]] = {
+CHAT_ROLES: Final[Mapping[str, TrainerRole]] = {
     "system": "system",
     "developer": "developer",
     "user": "user",
@@ -46,9 +46,6 @@ CHAT_ROLES: Final[Mapping[str, Role]] = {
 
 PICTURES: Final = ("image", "images")
 
-_CORRUPTED_TEMPLATE: Final = (
-    "hand the parts to the template; one for plain text writes out their code"
-)
 USUAL: Final[Mapping[str, Fate]] = {
     "unknown_columns": Fate("stops", "stop: it finds none of the columns it reads"),
     "extra_columns": Fate(
@@ -64,7 +61,9 @@ USUAL: Final[Mapping[str, Fate]] = {
     "null_content": Fate(
         "noted", "hand a null to the template; some write it out as the word None"
     ),
-    "content_not_text": Fate("corrupted", _CORRUPTED_TEMPLATE),
+    "content_not_text": Fate(
+        "corrupted", "hand the parts to the template; one for plain text writes out their code"
+    ),
     "call_not_json": Fate("stops", "stop, or render a call without a name"),
     "arguments_not_object": Fate(
         "noted", "hand the text to the template; many templates fail on it or encode it twice"
@@ -130,15 +129,16 @@ class Layout:
         return set(self.columns) <= set(columns) and not set(self.unless) & set(columns)
 
 
-def pairs_in(*columns: str, holds: str = "messages", **more: Fates) -> Layout:
-    """Return a layout of a prompt and its sides, in this order, with the given forms."""
-    return Layout(columns, columns[1:], holds=frozenset(holds.split()), **more)  # type: ignore[arg-type]
+def pairs_in(*columns: str, holds: str = "messages") -> Layout:
+    """Return a layout of a prompt and its sides, in this order, with the forms named in `holds`."""
+    return Layout(columns, columns[1:], holds=frozenset(holds.split()))  # type: ignore[arg-type]
 
 
 def whole_pairs_in(*columns: str, holds: str = "messages", fates: Fates | None = None) -> Layout:
-    """Return a layout of two sides, each with the whole dialogue."""
-    forms = frozenset(holds.split())
-    return Layout(columns, columns, has_prompt=False, holds=forms, fates=fates or {})  # type: ignore[arg-type]
+    """Return a layout of two sides, each with the whole dialogue, with the forms named in `holds`."""
+    return replace(
+        pairs_in(*columns, holds=holds), sides=columns, has_prompt=False, fates=fates or {}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,40 +150,40 @@ class Order:
         answers_may_open: True if the assistant may speak first.
     """
 
-    merges: frozenset[Role] = frozenset()
+    merges: frozenset[TrainerRole] = frozenset()
     answers_may_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFacts:
-    """What a trainer does with the rows of one stage.
+    """Facts about what a trainer does with the rows of one stage.
 
     Attributes:
         layouts: the first that fits is read.
-        told_by: sets of columns, any of which says that a file is for this stage.
-        limit: how long a row may be in tokens where nothing is said; None is the model's own.
-        fates: what becomes of a row where it is not what becomes of it with most trainers.
-        side_fates: the same of a message in a side of a pair.
-        roles: names of roles it knows.
-        order: in which order they have to come; None is any.
-        drops_tools: why tools are not carried; empty where they are.
-        drops_calls: why tool calls in messages are not carried; empty where they are.
-        tools: the form `tools` has to have.
-        arguments: the form a call's arguments have to have.
-        read_columns: columns beside which any other is a finding; None reads past others.
-        message_keys: the same of a message's keys.
+        marker_columns: sets of columns; a file that has all columns of a set is for this stage.
+        limit: default limit of a row's length in tokens; None for the model's own.
+        fates: fates of a row that differ from those with most trainers (`USUAL`).
+        side_fates: fates of a message in a side of a pair that differ from `fates`.
+        roles: roles by the trainer's names for them.
+        order: required order of roles; None for any.
+        drops_tools: why tools are not carried; empty if they are.
+        drops_calls: why tool calls in messages are not carried; empty if they are.
+        tools: required form of `tools`.
+        arguments: required form of a call's arguments.
+        read_columns: columns it knows, so that any other is a finding; None if it ignores others.
+        message_keys: the same for a message's keys.
         refused_columns: columns that end the run.
-        trains_on_all: whether the user's words are trained on unless the trainer is told otherwise.
-        renders: with the tokenizer's own chat template, with a template of the trainer's, or texts as they are.
-        prompt_is_prefix: whether it takes the prompt, rendered alone, for the beginning of the whole.
+        trains_on_all: True if the user's words are trained on by default.
+        renders: by the tokenizer's chat template, by a template of the trainer's own, or not at all: texts unchanged.
+        prompt_is_prefix: True if it takes the prompt, rendered alone, for the beginning of the whole.
     """
 
     layouts: tuple[Layout, ...]
-    told_by: tuple[frozenset[str], ...] = ()
+    marker_columns: tuple[frozenset[str], ...] = ()
     limit: int | None = None
     fates: Fates = field(default_factory=dict)
     side_fates: Fates = field(default_factory=dict)
-    roles: Mapping[str, Role] = field(default_factory=lambda: CHAT_ROLES)
+    roles: Mapping[str, TrainerRole] = field(default_factory=lambda: CHAT_ROLES)
     order: Order | None = None
     drops_tools: str = ""
     drops_calls: str = ""
@@ -202,13 +202,14 @@ class TrainerFacts:
     """Facts about a trainer.
 
     Attributes:
-        package: its name for pip; None where there is nothing to install.
-        release: the release after which the facts are stated.
-        setting: what it calls the limit of a row's length.
-        stages: facts by stage, in the order in which a file's columns are held against them.
-        fewest_rows: a file with fewer is refused.
-        suffixes: of the files it reads.
-        formats: of the files that are written for it, the preferred one first.
+        package: name for pip; None if there is nothing to install.
+        release: the release that the facts are about.
+        setting: its name for the limit of a row's length.
+        stages: facts by stage, in the order in which a file's columns are compared with them.
+        fewest_rows: minimum number of rows in a file.
+        suffixes: suffixes of the files it reads.
+        formats: formats of the files that are written for it, the preferred one first.
+        description_file: the file beside the data that says how it reads each file; empty if it needs none.
     """
 
     package: str | None
@@ -217,11 +218,12 @@ class TrainerFacts:
     stages: Mapping[TrainingStage, StageFacts]
     fewest_rows: int = 1
     suffixes: tuple[str, ...] = (".jsonl", ".json", ".ndjson", ".parquet")
-    formats: tuple[Format, ...] = ("jsonl", "parquet")
+    formats: tuple[FileFormat, ...] = ("jsonl", "parquet")
+    description_file: str = ""
 
     def stage_of(self, columns: tuple[str, ...]) -> TrainingStage:
         """Return the stage that columns are made for; SFT by default."""
         for stage, facts in self.stages.items():
-            if any(names <= set(columns) for names in facts.told_by):
+            if any(names <= set(columns) for names in facts.marker_columns):
                 return stage
         return "sft"

@@ -41,8 +41,10 @@ Stream = Literal[
 
 `completion`, `chosen` and `rejected` are lists of one assistant message; `tools` is the JSON text of a list."""
 
-Column = Literal["messages", "message", "text", "optional", "real", "truth"]
+ColumnType = Literal["messages", "message", "text", "optional", "real", "truth"]
 """Type of a column: a list of messages, one message, or a plain value. `optional` is text that rows may lack."""
+
+Columns = Mapping[str, ColumnType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class TrainingFile:
     name: str
     kind: Kind
     stream: Stream
-    columns: Mapping[str, Column]
+    columns: Columns
     make: Callable[[Row], Row]
 
 

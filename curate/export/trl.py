@@ -8,7 +8,6 @@ trained on all of it, or on all assistant messages. So a mixed dialogue becomes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from curate.export.template_messages import as_it_is
@@ -22,22 +21,22 @@ from curate.export.trainer_facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.trainer_module import Column, TrainingFile
+from curate.export.trainer_module import Columns, TrainingFile
 
-_SFT: Final[Mapping[str, Column]] = {"messages": "messages", "tools": "optional"}
-_TURN: Final[Mapping[str, Column]] = {
+_SFT: Final[Columns] = {"messages": "messages", "tools": "optional"}
+_TURN: Final[Columns] = {
     "prompt": "messages",
     "completion": "messages",
     "tools": "optional",
 }
-_PAIR: Final[Mapping[str, Column]] = {
+_PAIR: Final[Columns] = {
     "prompt": "messages",
     "chosen": "messages",
     "rejected": "messages",
     "tools": "optional",
 }
-_REWARD: Final[Mapping[str, Column]] = {**_PAIR, "margin": "real"}
-_KTO: Final[Mapping[str, Column]] = {**_TURN, "label": "truth"}
+_REWARD: Final[Columns] = {**_PAIR, "margin": "real"}
+_KTO: Final[Columns] = {**_TURN, "label": "truth"}
 
 FILES: Final = (
     TrainingFile("sft", "sft", "dialogues", _SFT, as_it_is),
@@ -67,7 +66,7 @@ FACTS: Final = TrainerFacts(
     stages={
         "reward": StageFacts(
             layouts=_PAIRS,
-            told_by=(_CHOSEN | {"margin"},),
+            marker_columns=(_CHOSEN | {"margin"},),
             limit=1024,
             fates={
                 "too_long": Fate(
@@ -77,7 +76,7 @@ FACTS: Final = TrainerFacts(
         ),
         "dpo": StageFacts(
             layouts=_PAIRS,
-            told_by=(_CHOSEN,),
+            marker_columns=(_CHOSEN,),
             limit=1024,
             fates=_CUT,
             prompt_is_prefix=True,
@@ -92,7 +91,7 @@ FACTS: Final = TrainerFacts(
                 ),
                 *_PAIRS,
             ),
-            told_by=(_LABEL,),
+            marker_columns=(_LABEL,),
             limit=1024,
             fates={"label_not_bool": Fate("stops", "stop when it counts the labels"), **_CUT},
             prompt_is_prefix=True,

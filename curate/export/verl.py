@@ -9,12 +9,11 @@ of its own example, `\\n\\nHuman: …\\n\\nAssistant:`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from curate.export.template_messages import Refused, Wire, bare, refuse_reasoning, refuse_tools
 from curate.export.trainer_facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
-from curate.export.trainer_module import Column, Row, TrainingFile
+from curate.export.trainer_module import Columns, Row, TrainingFile
 
 _NO_TOOLS = "verl's Parquet would fill each tool and call with the keys of all others"
 _TEXTS_ONLY = "verl's reward model reads plain texts"
@@ -28,7 +27,7 @@ FACTS: Final = TrainerFacts(
     stages={
         "reward": StageFacts(
             layouts=(pairs_in("prompt", "chosen", "rejected", holds="text"),),
-            told_by=(frozenset({"chosen", "rejected"}),),
+            marker_columns=(frozenset({"chosen", "rejected"}),),
             limit=1024,
             fates={
                 "empty_side": Fate("corrupted", "score the prompt alone"),
@@ -86,15 +85,15 @@ def _line(message: Wire) -> str:
 
 
 def _unmarked(text: str) -> str:
-    """The text, unless it would be read as several messages."""
+    """Return the text; refuse one that would be read as several messages."""
     for marker in _MARKERS:
         if marker in text:
             raise Refused("marker_in_text", f"a message holds {marker!r}, which opens a message")
     return text
 
 
-_SFT: Final[Mapping[str, Column]] = {"messages": "messages"}
-_TEXTS: Final[Mapping[str, Column]] = {"prompt": "text", "chosen": "text", "rejected": "text"}
+_SFT: Final[Columns] = {"messages": "messages"}
+_TEXTS: Final[Columns] = {"prompt": "text", "chosen": "text", "rejected": "text"}
 
 FILES: Final = (
     TrainingFile("sft", "sft", "dialogues", _SFT, _sft),

@@ -155,17 +155,10 @@ class _Export:
         if masked := self.of("masked") + self.of("masked_turns"):
             add_mixed(masked, data.mixed, config, self.counts)
         margins = self.of("margins")
-        add_pairs(
-            self.of("pairs"), margins, self.of("pair_labels"), data.pairs, config, data.turned
-        )
-        add_pairs(
-            self.of("natural"),
-            margins,
-            self.of("natural_labels"),
-            data.natural,
-            config,
-            data.turned,
-        )
+        files, labels = self.of("pairs"), self.of("pair_labels")
+        add_pairs(files, margins, labels, data.pairs, config, data.turned)
+        files, labels = self.of("natural"), self.of("natural_labels")
+        add_pairs(files, margins, labels, data.natural, config, data.turned)
         for file in self.of("turn_labels"):
             add_labelled(file, data.labelled, config)
 
@@ -174,9 +167,8 @@ class _Export:
         rows = file.rows
         self.counts.rows[file.name] = len(rows)
         shards = cut(rows, self.config.shard_rows, self.config.shard_bytes)
-        formats = [
-            each for each in self.module.facts.formats if each in self.config.formats
-        ] or list(self.module.facts.formats)
+        readable = self.module.facts.formats
+        formats = [each for each in readable if each in self.config.formats] or readable
         if "parquet" in formats:
             names = shard_names(file.name, "parquet", len(shards))
             write_parquet(rows, shards, [self.folder / name for name in names])
@@ -196,11 +188,11 @@ class _Export:
 
     def _write_sidecars(self) -> None:
         for name in SIDECARS:
-            if tables := [file.provenance() for file in self.files if file.sidecar == name]:
+            if tables := [file.provenance.table() for file in self.files if file.sidecar == name]:
                 # higher levels take longer without smaller files: hashes do not compress
                 write_table(pl.concat(tables), self.folder / name, compression_level=1)
         for file in self.files:
-            file.known.close()
+            file.provenance.close()
 
 
 def _is_selected(file: TrainingFile, config: ExportConfig) -> bool:

@@ -22,7 +22,7 @@ from curate.errors import PACKAGE, CurateError, UsageError, installed_from, requ
 from curate.publishing.judgments import BINS, DialogueCounts
 from curate.publishing.local_paths import published, shortened
 from curate.publishing.measured import MeasuredTrust, first_sentence, measured_parts
-from curate.publishing.published_tables import PublishedFile
+from curate.publishing.published_tables import EXPORTED, PublishedFile
 from curate.publishing.run_funnel import FunnelStep
 from curate.publishing.scan import Findings
 from curate.records import (
@@ -60,8 +60,6 @@ _DESCRIBED: Final = {
 }
 SCORE_PLOT: Final = "plots/scores.svg"
 ADHERENCE_PLOT: Final = "plots/adherence.svg"
-_TRAINED: Final = ("sft", "dpo", "dpo_natural")
-"""Configs that TRL loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +177,15 @@ def check_card(card: str) -> None:
 
     try:
         data: Any = DatasetCard(card).data
-        read = MetadataConfigs.from_dataset_card_data(data)
-        read.get_default_config_name()
+        configs = MetadataConfigs.from_dataset_card_data(data)
+        configs.get_default_config_name()
     except (ValueError, TypeError) as error:
         raise CurateError(
             "the card's front matter is not valid",
             got=error,
             fix="check --title, --license and --language",
         ) from error
-    if not read or not data.license or not data.size_categories:
+    if not configs or not data.license or not data.size_categories:
         raise CurateError(
             "the card's front matter is incomplete",
             got=", ".join(data.to_dict()),
@@ -266,22 +264,21 @@ def _names(files: Iterable[PublishedFile]) -> list[str]:
 
 
 def _configs(files: Sequence[PublishedFile]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
+    table: list[tuple[str, ...]] = []
     for name in _names(files):
-        tables = [file for file in files if file.config == name]
-        splits = dict.fromkeys(table.split for table in tables)
-        counts = [
-            f"{sum(table.rows for table in tables if table.split == split):,} {split}"
-            for split in splits
-        ]
-        rows.append((f"`{name}`", ", ".join(counts), str(len(tables))))
-    return rows
+        rows: Counter[str] = Counter()
+        shards = [file for file in files if file.config == name]
+        for file in shards:
+            rows[file.split] += file.rows
+        counts = ", ".join(f"{number:,} {split}" for split, number in rows.items())
+        table.append((f"`{name}`", counts, str(len(shards))))
+    return table
 
 
 def _loaded(files: Iterable[PublishedFile]) -> list[str]:
     """Return the configs with rows to train on."""
     with_rows = {file.config: None for file in files if file.split == "train" and file.rows}
-    return [name for name in with_rows if name in _TRAINED]
+    return [name for name in with_rows if name in EXPORTED]
 
 
 def _scores(tally: DialogueCounts) -> list[dict[str, Any]]:
@@ -294,13 +291,13 @@ def _scores(tally: DialogueCounts) -> list[dict[str, Any]]:
             verdicts = tally.verdicts[group]
             counts = ", ".join(f"{name} {verdicts[name]:,}" for name in reversed(VERDICTS))
             sentence = f"**{title}.** Verdicts: {counts}."
-            parts.append({"said": sentence} | _dimensions(tally.scores[group]))
+            parts.append({"sentence": sentence} | _dimensions(tally.scores[group]))
         if group in tally.adherence:
             tenths = tally.adherence[group]
             heads = [f"{at / BINS:.1f}" for at in range(BINS)]
             rows = [[f"{tenths[at]:,}" for at in range(BINS)]]
             sentence = f"{title}: role adherence, by the tenth it begins with."
-            parts.append({"said": sentence, "heads": heads, "rows": rows})
+            parts.append({"sentence": sentence, "heads": heads, "rows": rows})
     return parts
 
 
@@ -359,7 +356,7 @@ def _metrics(report: MetricsReport | None) -> list[dict[str, Any]]:
         for name, metric in report.metrics.items()
     ]
     heads = ("metric", "weight", "mean", "scored", "n/a", "poor")
-    return [{"said": sentence, "heads": heads, "rows": rows}]
+    return [{"sentence": sentence, "heads": heads, "rows": rows}]
 
 
 def _dimensions(scores: Mapping[str, Counter[str]]) -> dict[str, Any]:
@@ -408,8 +405,7 @@ def _decisions(manifest: Manifest) -> list[str]:
         for kind, text in manifest.pair_decisions.items()
     ]
     if manifest.label_agreement is not None:
-        text = manifest.label_agreement.described
-        sentences.append(f"{text[0].upper()}{text[1:]}.")
+        sentences.append(_sentence(manifest.label_agreement.described))
     return sentences
 
 
@@ -421,7 +417,11 @@ def _judge_checks(manifest: Manifest) -> list[str]:
         for name, report in (("jury", manifest.jury), ("cascade", manifest.cascade))
         if report is not None
     ]
-    return [f"{line[0].upper()}{line[1:]}." for line in (*several, *lines)]
+    return list(map(_sentence, (*several, *lines)))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _sources(facts: CardFacts) -> list[tuple[str, ...]]:

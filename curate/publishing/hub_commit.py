@@ -8,12 +8,12 @@ Hub is asked whether the commit is there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from curate.errors import PACKAGE, CurateError, UsageError, first_line
 
@@ -25,6 +25,33 @@ _OWNED = re.compile(
     rf"(?:sft|dpo|dpo_natural|judgments)/.*\.parquet|plots/.*\.svg|{re.escape(REPORT)}"
 )
 """Files that only a push writes: those that this push does not have are of an earlier one."""
+
+
+_CHANGED = (
+    "{repo} changed during the push; nothing was committed",
+    None,
+    "look at the changes, and push again",
+)
+_REFUSALS: Final = {
+    401: (
+        "the Hub does not accept the token",
+        "a valid token with write access",
+        "make one at https://huggingface.co/settings/tokens, and set HF_TOKEN or `hf auth login`",
+    ),
+    403: (
+        "the token has no write access to {repo}",
+        "a token with write access",
+        "give the token write access, or push to an owner that you may write for",
+    ),
+    404: (
+        "the Hub has no {repo}, or the token has no access to it",
+        None,
+        "check the name, and that the token has write access",
+    ),
+    409: _CHANGED,
+    412: _CHANGED,
+}
+"""Problem, what was expected, and fix, by status of the Hub's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +116,7 @@ def push_files(
             expected="one with write access, in the variable HF_TOKEN or stored by `hf auth login`",
             fix="make one at https://huggingface.co/settings/tokens",
         )
-    api = HfApi(
-        endpoint=endpoint,
-        library_name=PACKAGE,
-        library_version=version(PACKAGE),
-    )
+    api = HfApi(endpoint=endpoint, library_name=PACKAGE, library_version=version(PACKAGE))
     return _Push(api, repo, branch, message).go(files, public=public)
 
 
@@ -117,7 +140,8 @@ class _Push:
             with _explained(self.repo):
                 before = self._branch_info()
                 parent = before.sha
-                stale = _stale((file.rfilename for file in before.siblings), files)
+                present = {file.rfilename for file in before.siblings}
+                stale = sorted(name for name in present - files.keys() if _OWNED.fullmatch(name))
                 return self._commit(files, stale, before.sha, is_private)
         except BaseException as error:
             if parent is not None and self._has_landed(parent):
@@ -201,9 +225,9 @@ class _Push:
             CurateError: the Hub cannot be asked.
         """
         try:
-            head = self.api.list_repo_commits(self.repo, repo_type="dataset", revision=self.branch)[
-                0
-            ]
+            head, *_ = self.api.list_repo_commits(
+                self.repo, repo_type="dataset", revision=self.branch
+            )
         except Exception as error:  # whatever the transport raises
             raise CurateError(
                 f"the connection broke, and it is not known whether {self.repo} has the commit",
@@ -226,16 +250,9 @@ class _Push:
 
     def _is_untouched(self, branch: str | None, parent: str | None) -> bool:
         info = self.api.dataset_info(self.repo, revision=branch)
-        if parent is not None and info.sha != parent:
-            return False
-        return branch is not None or {file.rfilename for file in info.siblings} <= {
-            ".gitattributes"
-        }
-
-
-def _stale(present: Iterable[str], files: Mapping[str, Path]) -> list[str]:
-    """Return files of an earlier push that this one does not have."""
-    return sorted(name for name in present if _OWNED.fullmatch(name) and name not in files)
+        names = {file.rfilename for file in info.siblings}
+        is_parent = parent is None or info.sha == parent
+        return is_parent and (branch is not None or names <= {".gitattributes"})
 
 
 @contextmanager
@@ -260,46 +277,19 @@ def _explain(error: Exception, repo: str) -> CurateError:
     status = getattr(response, "status_code", None)
     lines = str(getattr(cause, "server_message", None) or cause).strip().splitlines()
     got = lines[0] if lines else type(cause).__name__
-    if status == 401:
-        return CurateError(
-            "the Hub does not accept the token",
-            got=got,
-            expected="a valid token with write access",
-            fix="make one at https://huggingface.co/settings/tokens, and set HF_TOKEN or `hf auth login`",
-        )
-    if status == 403:
-        return CurateError(
-            f"the token has no write access to {repo}",
-            got=got,
-            expected="a token with write access",
-            fix="give the token write access, or push to an owner that you may write for",
-        )
-    if status == 404:
-        return CurateError(
-            f"the Hub has no {repo}, or the token has no access to it",
-            got=got,
-            fix="check the name, and that the token has write access",
-        )
-    if status in (409, 412):
-        return CurateError(
-            f"{repo} changed during the push; nothing was committed",
-            got=got,
-            fix="look at the changes, and push again",
-        )
+    if status in _REFUSALS:
+        problem, expected, fix = _REFUSALS[status]
+        return CurateError(problem.format(repo=repo), got=got, expected=expected, fix=fix)
     if status is not None:
-        return CurateError(
-            f"the Hub failed; nothing was committed to {repo}",
-            got=f"{status}: {got}",
-            fix="push again, later if the Hub is down: uploaded files are not sent twice",
-        )
-    if isinstance(cause, ValueError):
-        return CurateError(
-            f"the Hub refused the push to {repo}",
-            got=str(cause),
-            fix="do what its message says; nothing was changed",
-        )
-    return CurateError(
-        f"the Hub cannot be reached; nothing was committed to {repo}",
-        got=f"{type(cause).__name__}: {got}",
-        fix="fix the connection (HF_ENDPOINT, a proxy), then push again",
-    )
+        problem = f"the Hub failed; nothing was committed to {repo}"
+        fix = "push again, later if the Hub is down: uploaded files are not sent twice"
+        got = f"{status}: {got}"
+    elif isinstance(cause, ValueError):
+        problem = f"the Hub refused the push to {repo}"
+        fix = "do what its message says; nothing was changed"
+        got = str(cause)
+    else:
+        problem = f"the Hub cannot be reached; nothing was committed to {repo}"
+        fix = "fix the connection (HF_ENDPOINT, a proxy), then push again"
+        got = f"{type(cause).__name__}: {got}"
+    return CurateError(problem, got=got, fix=fix)

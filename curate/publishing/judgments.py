@@ -15,7 +15,7 @@ from typing import Any
 
 from curate.errors import CurateError
 from curate.publishing.local_paths import shortened
-from curate.publishing.published_tables import PublishedFile, Shards, Split, has_split
+from curate.publishing.published_tables import PublishedFile, Shards, SplitName, has_split
 from curate.publishing.row_cleaning import RowCleaner
 from curate.records import CONVERSATION_DIMENSIONS, SCORING, TURN_DIMENSIONS, Manifest, StageName
 from curate.records.judgment import unscored_reason
@@ -95,27 +95,28 @@ def write_judgments(
         CurateError: the files of the run do not match.
     """
     stages = tuple(name for name in SCORING if name in manifest.fingerprints)
-    is_split = has_split(run)
-    splits: list[Split] = ["train", "validation"] if is_split else ["train"]
+    splits: list[SplitName] = ["train", "validation"] if has_split(run) else ["train"]
     tally = DialogueCounts()
     schema = _schema(stages)
     with ExitStack() as opened:
-        shards: dict[Split, Shards] = {}
-        if stages:
-            for side in splits:
-                file = Shards(folder, "judgments", side, schema, shard_bytes, cleaner)
-                shards[side] = opened.enter_context(file)
-        batches: dict[Split, list[dict[str, Any]]] = {side: [] for side in splits}
+        shards = {
+            split: opened.enter_context(
+                Shards(folder, "judgments", split, schema, shard_bytes, cleaner)
+            )
+            for split in splits
+            if stages
+        }
+        batches: dict[SplitName, list[dict[str, Any]]] = {split: [] for split in splits}
         for row in _rows(run, manifest):
             tally.add(row, stages)
-            is_held_out = row.pop("split") == "validation" and is_split
-            if stages:
-                split: Split = "validation" if is_held_out else "train"
+            is_held_out = row.pop("split") == "validation" and "validation" in shards
+            split: SplitName = "validation" if is_held_out else "train"
+            if split in shards:
                 batches[split].append(row)
                 if len(batches[split]) >= _BATCH:
                     _write(shards[split], batches[split], schema)
-        for side, file in shards.items():
-            _write(file, batches[side], schema)
+        for split, file in shards.items():
+            _write(file, batches[split], schema)
     return [published for file in shards.values() for published in file.files], tally
 
 

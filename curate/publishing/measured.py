@@ -160,7 +160,7 @@ def _calibration_part(manifest: Manifest) -> CardPart:
 
 
 def _probe_part(title: str, report: ProbeReport) -> CardPart:
-    shown = [(line, line.value) for line in report.lines if line.value is not None]
+    figures = [(line, line.value) for line in report.lines if line.value is not None]
     rows = tuple(
         (
             f"{spoken(line.name)}: {line.meaning}" if line.section == "kinds" else line.meaning,
@@ -169,9 +169,9 @@ def _probe_part(title: str, report: ProbeReport) -> CardPart:
             "-" if line.against is None else f"{line.against:.2f}",
             spoken(line.state),
         )
-        for line, value in shown
+        for line, value in figures
     )
-    few = len(report.lines) - len(shown)
+    few = len(report.lines) - len(figures)
     more = (f"Too few cases for {few:,} of its {len(report.lines):,} figures.",) if few else ()
     heads = ("planted", "cases", "figure", "chance or 0", "state")
     return CardPart(title, (report.sentence, *more), heads, rows, _PLOT[TrustKind.PROBE])

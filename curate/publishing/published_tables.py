@@ -24,9 +24,9 @@ from curate.publishing.row_cleaning import RowCleaner
 from curate.storage.parquet_files import is_json, json_array, readable, row_count
 from curate.storage.whole_files import make_file, make_folder
 
-Config = Literal["sft", "dpo", "dpo_natural", "judgments"]
+HubConfig = Literal["sft", "dpo", "dpo_natural", "judgments"]
 Exported = Literal["sft", "dpo", "dpo_natural"]
-Split = Literal["train", "validation"]
+SplitName = Literal["train", "validation"]
 
 TRAINER: Final = "trl"
 """The trainer whose export is pushed: most loaders on the Hub expect TRL's formats."""
@@ -61,8 +61,8 @@ _ROW_FACTS: Final[dict[str, tuple[str, ...]]] = {
 class PublishedFile:
     """A Parquet file of a push; `name` is its path in the repository."""
 
-    config: Config
-    split: Split
+    config: HubConfig
+    split: SplitName
     name: str
     path: Path
     rows: int
@@ -88,16 +88,16 @@ class Shards:
     def __init__(
         self,
         folder: Path,
-        config: Config,
-        split: Split,
+        config: HubConfig,
+        split: SplitName,
         schema: Any,
         shard_bytes: int,
         cleaner: RowCleaner,
     ) -> None:
         self._cleaner = cleaner
         self._folder = folder
-        self._config: Config = config
-        self._split: Split = split
+        self._config: HubConfig = config
+        self._split: SplitName = split
         self._schema = schema
         self._shard_bytes = shard_bytes
         self._rows: list[int] = []
@@ -190,10 +190,10 @@ def has_split(run: Path) -> bool:
     return len(_sides(run)) > 1
 
 
-def _sides(run: Path) -> list[tuple[Split, Path]]:
+def _sides(run: Path) -> list[tuple[SplitName, Path]]:
     train = run / "export" / TRAINER
     validation = train / "validation"
-    sides: list[tuple[Split, Path]] = [("train", train)]
+    sides: list[tuple[SplitName, Path]] = [("train", train)]
     return [*sides, ("validation", validation)] if validation.is_dir() else sides
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from curate.errors import CurateError
 from curate.export.counts import refusals
@@ -52,7 +51,7 @@ def make_funnel(
     manifest: Manifest,
     tally: DialogueCounts,
     files: Iterable[PublishedFile],
-    left_out: Mapping[str, Counter[str]] = MappingProxyType({}),
+    left_out: Mapping[str, Counter[str]],
 ) -> list[FunnelStep]:
     """Return the steps of a run, from its sources to the pushed rows.
 
@@ -66,140 +65,133 @@ def make_funnel(
     Raises:
         CurateError: a step does not add up, so the folder holds files of different runs.
     """
-    pushed: Counter[tuple[str, str]] = Counter()
-    for file in files:
-        pushed[file.config, file.split] += file.rows
-    exports = [counts for name, counts in manifest.exports.items() if _is_trainers(name)]
-    steps = [
-        _step(
-            "rows in",
-            manifest.rows_in,
-            {"used": manifest.rows_used},
-            _prefixed("quarantined", _reasons(manifest)),
-        ),
-        _step(
-            "dialogues read",
-            manifest.dialogues + manifest.not_sampled,
-            {"in the run": tally.dialogues},
-            {"left out to keep to the sources' weights": manifest.not_sampled},
-        ),
-    ]
-    steps += _scoring_steps(manifest, tally)
-    steps += _selection_steps(manifest, tally, exports, pushed, left_out)
-    steps += _pair_steps(run, manifest, exports, pushed, left_out)
-    for step in steps:
+    funnel = _Funnel(manifest, tally, files, left_out)
+    funnel.add_sources()
+    funnel.add_scoring()
+    funnel.add_selection()
+    funnel.add_pairs(*_dropped(run))
+    return funnel.steps
+
+
+class _Funnel:
+    """The steps of a run so far, and the counts that they are made of."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        tally: DialogueCounts,
+        files: Iterable[PublishedFile],
+        left_out: Mapping[str, Counter[str]],
+    ) -> None:
+        self.manifest = manifest
+        self.tally = tally
+        self.left_out = left_out
+        self.pushed: Counter[str] = Counter()
+        for file in files:
+            self.pushed[f"{file.config}, {file.split}"] += file.rows
+        self.exports = [
+            counts
+            for name, counts in manifest.exports.items()
+            if name.partition("/")[0] == TRAINER  # or its validation folder
+        ]
+        self.steps: list[FunnelStep] = []
+
+    def add(self, name: str, whole: int, *parts: Mapping[str, int], note: str = "") -> None:
+        """Add a step; parts of 0 are left out, but for the first."""
+        together = {key: number for part in parts for key, number in part.items()}
+        first = next(iter(together))
+        shown = {key: number for key, number in together.items() if number or key == first}
+        step = FunnelStep(name, whole, shown, note)
         if not step.adds_up:
             raise CurateError(
-                f"the figures of the run do not add up: {step.name}",
-                got=" + ".join(f"{number} {name}" for name, number in step.parts.items()),
-                expected=step.whole,
+                f"the figures of the run do not add up: {name}",
+                got=" + ".join(f"{number} {part}" for part, number in shown.items()),
+                expected=whole,
                 fix="run the recipe again, and push when it is done: the folder holds files of another run",
             )
-    return steps
+        self.steps.append(step)
 
+    def add_sources(self) -> None:
+        """Add the rows of the sources, and the dialogues read from them."""
+        manifest = self.manifest
+        reasons: Counter[str] = Counter()
+        for source in manifest.sources:
+            reasons.update(source.get("reasons", {}))
+        used, quarantined = {"used": manifest.rows_used}, _prefixed("quarantined", reasons)
+        self.add("rows in", manifest.rows_in, used, quarantined)
+        parts = {
+            "in the run": self.tally.dialogues,
+            "left out to keep to the sources' weights": manifest.not_sampled,
+        }
+        self.add("dialogues read", manifest.dialogues + manifest.not_sampled, parts)
 
-def _scoring_steps(manifest: Manifest, tally: DialogueCounts) -> list[FunnelStep]:
-    steps = []
-    for stage, title in (
-        (StageName.JUDGE, "judged"),
-        (StageName.ADHERENCE, "scored for adherence"),
-        (StageName.METRICS, "scored by metrics"),
-        (StageName.FACTUALITY, "with their claims checked"),
-    ):
-        if stage in manifest.fingerprints:
-            unscored = _prefixed("unscored", tally.unscored.get(stage, {}))
-            steps.append(
-                _step(
-                    f"dialogues, {title}", tally.dialogues, {title: tally.scored[stage]}, unscored
-                )
-            )
-    return steps
+    def add_scoring(self) -> None:
+        """Add the dialogues that each stage scored."""
+        for stage, title in (
+            (StageName.JUDGE, "judged"),
+            (StageName.ADHERENCE, "scored for adherence"),
+            (StageName.METRICS, "scored by metrics"),
+            (StageName.FACTUALITY, "with their claims checked"),
+        ):
+            if stage in self.manifest.fingerprints:
+                scored = {title: self.tally.scored[stage]}
+                unscored = _prefixed("unscored", self.tally.unscored.get(stage, {}))
+                self.add(f"dialogues, {title}", self.tally.dialogues, scored, unscored)
 
-
-def _selection_steps(
-    manifest: Manifest,
-    tally: DialogueCounts,
-    exports: list[dict[str, int]],
-    pushed: Counter[tuple[str, str]],
-    left_out: Mapping[str, Counter[str]],
-) -> list[FunnelStep]:
-    if not manifest.recipe.get("select"):
-        return []
-    rejected = _prefixed("rejected", tally.rejections)
-    selected = {"selected": tally.sets["sft"]}
-    step = _step("dialogues, selection", tally.dialogues, selected, rejected)
-    steps = [replace(step, note=_all_reasons(tally))]
-    if any("sft" in counts for counts in exports):
-        steps.append(
-            _step(
-                "selected",
-                tally.sets["sft"],
-                {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
-                _not_carried(exports, "sft"),
-                _left_out(left_out, "sft"),
-            )
+    def add_selection(self) -> None:
+        """Add the selected dialogues, and those of them that are pushed."""
+        if not self.manifest.recipe.get("select"):
+            return
+        tally, selected = self.tally, self.tally.sets["sft"]
+        note = ""
+        if tally.reasons:
+            reasons = sorted(tally.reasons.items())
+            counts = ", ".join(f"{name} {number:,}" for name, number in reasons)
+            note = f"rejected by the first reason of each; with each reason at all: {counts}"
+        rejected = _prefixed("rejected", tally.rejections)
+        self.add(
+            "dialogues, selection", tally.dialogues, {"selected": selected}, rejected, note=note
         )
-    return steps
+        self._add_pushed("selected", selected, "sft")
 
+    def add_pairs(self, from_forks: Counter[str], from_data: Counter[str]) -> None:
+        """Add the candidates of pairs with those dropped, and the pairs that are pushed; no step without any."""
+        manifest = self.manifest
+        for kind, stages in manifest.funnels.items():
+            for stage in stages:
+                if stage.entered:
+                    name = f"{kind}: {stage.name} ({stage.unit})"
+                    losses = _prefixed("dropped", stage.dropped)
+                    self.add(name, stage.entered, {"passed": stage.passed}, losses)
+        origins = [("candidates in the data", {"natural pairs": manifest.natural_pairs}, from_data)]
+        if manifest.recipe.get("fork"):
+            origins.insert(0, ("candidates of forks", {"pairs": manifest.pairs}, from_forks))
+        for name, pairs, dropped in origins:
+            if whole := sum(pairs.values()) + dropped.total():
+                self.add(name, whole, pairs, _prefixed("dropped", dropped))
+        if manifest.dropped:
+            both = {"of both": from_forks.total() + from_data.total()}
+            self.add("dropped pairs", manifest.dropped, both)
+        if count := manifest.pairs + manifest.natural_pairs:
+            self._add_pushed("pairs and natural pairs", count, "dpo", "dpo_natural")
 
-def _all_reasons(tally: DialogueCounts) -> str:
-    """Return a note: the sum counts each dialogue under its first reason; and the counts under all reasons."""
-    if not tally.reasons:
-        return ""
-    counts = ", ".join(f"{name} {number:,}" for name, number in sorted(tally.reasons.items()))
-    return f"rejected by the first reason of each; with each reason at all: {counts}"
-
-
-def _pair_steps(
-    run: Path,
-    manifest: Manifest,
-    exports: list[dict[str, int]],
-    pushed: Counter[tuple[str, str]],
-    left_out: Mapping[str, Counter[str]],
-) -> list[FunnelStep]:
-    from_forks, from_data = _dropped(run)
-    carried = {
-        f"{config}, {split}": pushed[config, split]
-        for config in ("dpo", "dpo_natural")
-        for split in ("train", "validation")
-    }
-    steps = [
-        _step(
-            f"{kind}: {stage.name} ({stage.unit})",
-            stage.entered,
-            {"passed": stage.passed},
-            _prefixed("dropped", stage.dropped),
-        )
-        for kind, stages in manifest.funnels.items()
-        for stage in stages
-        if stage.entered
-    ]
-    if manifest.recipe.get("fork"):
-        steps.append(
-            _step(
-                "candidates of forks",
-                manifest.pairs + from_forks.total(),
-                {"pairs": manifest.pairs},
-                _prefixed("dropped", from_forks),
-            )
-        )
-    steps += [
-        _step(
-            "candidates in the data",
-            manifest.natural_pairs + from_data.total(),
-            {"natural pairs": manifest.natural_pairs},
-            _prefixed("dropped", from_data),
-        ),
-        _step(
-            "dropped pairs", manifest.dropped, {"of both": from_forks.total() + from_data.total()}
-        ),
-    ]
-    if any({"dpo", "dpo_natural"} & counts.keys() for counts in exports):
-        whole = manifest.pairs + manifest.natural_pairs
-        not_carried = _not_carried(exports, "dpo", "dpo_natural")
-        left = _left_out(left_out, "dpo", "dpo_natural")
-        steps.append(_step("pairs and natural pairs", whole, carried, not_carried, left))
-    return [step for step in steps if step.whole]
+    def _add_pushed(self, name: str, whole: int, *configs: str) -> None:
+        """Add the rows of these configs, if they were exported: those pushed, those that the trainer's format cannot
+        hold, and those left out."""
+        if not any({*configs} & counts.keys() for counts in self.exports):
+            return
+        pushed = {
+            place: self.pushed[place]
+            for config in configs
+            for place in (f"{config}, train", f"{config}, validation")
+        }
+        refused, left_out = Counter[str](), Counter[str]()
+        for config in configs:
+            left_out.update(self.left_out.get(config, {}))
+            for counts in self.exports:
+                refused.update(refusals(counts).get(config, {}))
+        not_carried = _prefixed("not carried", refused)
+        self.add(name, whole, pushed, not_carried, _prefixed("left out of the push", left_out))
 
 
 def _dropped(run: Path) -> tuple[Counter[str], Counter[str]]:
@@ -212,37 +204,5 @@ def _dropped(run: Path) -> tuple[Counter[str], Counter[str]]:
     return from_forks, from_data
 
 
-def _is_trainers(name: str) -> bool:
-    return name.partition("/")[0] == TRAINER
-
-
-def _not_carried(exports: list[dict[str, int]], *files: str) -> dict[str, int]:
-    """Return the rows that the trainer's format cannot hold, by reason."""
-    total: Counter[str] = Counter()
-    for counts in exports:
-        for name, reasons in refusals(counts).items():
-            if name in files:
-                total.update(reasons)
-    return _prefixed("not carried", total)
-
-
-def _left_out(left_out: Mapping[str, Counter[str]], *configs: str) -> dict[str, int]:
-    total = sum((left_out.get(config, Counter()) for config in configs), Counter[str]())
-    return _prefixed("left out of the push", total)
-
-
-def _reasons(manifest: Manifest) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for source in manifest.sources:
-        total.update(source.get("reasons", {}))
-    return total
-
-
 def _prefixed(prefix: str, reasons: Mapping[str, int]) -> dict[str, int]:
     return {f"{prefix}: {name}": number for name, number in sorted(reasons.items())}
-
-
-def _step(name: str, whole: int, *parts: Mapping[str, int]) -> FunnelStep:
-    together = {key: number for part in parts for key, number in part.items()}
-    first = next(iter(together))
-    return FunnelStep(name, whole, {key: n for key, n in together.items() if n or key == first})

@@ -29,9 +29,9 @@ from curate.report.page import unpacked_rows
 from curate.storage.parquet_files import readable
 from curate.wording import plural
 
-Kind = Literal["secret"] | PersonalData
+FindingKind = Literal["secret"] | PersonalData
 _PERSONAL: tuple[PersonalData, ...] = ("email", "phone", "card", "id")
-KINDS: tuple[Kind, ...] = ("secret", *_PERSONAL, "name")
+KINDS: tuple[FindingKind, ...] = ("secret", *_PERSONAL, "name")
 """Kinds that options may name; names are looked for on request only."""
 
 _EXAMPLES = 5  # masked examples kept of each rule
@@ -49,7 +49,7 @@ _THINGS_KEYS = frozenset(("arguments", "parameters", "failure_code"))
 class Match(NamedTuple):
     """A finding in a text; `rule` names the provider of a secret."""
 
-    kind: Kind
+    kind: FindingKind
     rule: str
     text: str
 
@@ -75,7 +75,7 @@ class ScanFinding:
     """
 
     name: str
-    kind: Kind
+    kind: FindingKind
     rule: str
     file: str
     row: int
@@ -103,15 +103,15 @@ class Findings:
         self.counts += other.counts
         self.rows_by_name += other.rows_by_name
         for name, examples in other.examples.items():
-            shown = self.examples.setdefault(name, [])
-            shown += examples[: _EXAMPLES - len(shown)]
+            mine = self.examples.setdefault(name, [])
+            mine += examples[: _EXAMPLES - len(mine)]
 
     def add(self, finding: ScanFinding) -> None:
         """Count a finding."""
         self.counts[finding.name] += 1
-        shown = self.examples.setdefault(finding.name, [])
-        if len(shown) < _EXAMPLES:
-            shown.append(finding)
+        examples = self.examples.setdefault(finding.name, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(finding)
 
 
 def check_allowed(allow: Iterable[str]) -> None:
@@ -271,7 +271,7 @@ def scan_files(
     return findings
 
 
-def mask(kind: Kind, text: str) -> str:
+def mask(kind: FindingKind, text: str) -> str:
     """Return what may be shown of a finding: enough to find it again in its row, too little to use it."""
     flat = " ".join(text.split())
     if kind == "email":

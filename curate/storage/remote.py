@@ -170,16 +170,16 @@ class RemoteFolder:
             self._fetch_replies()
             self._save_state()
 
-    def _fetch_files(self, files: dict[str, str]) -> None:
-        for name in self._state["files"].keys() - files.keys():
+    def _fetch_files(self, digests: dict[str, str]) -> None:
+        for name in self._state["files"].keys() - digests.keys():
             (self.path / name).unlink(missing_ok=True)
-        known: dict[str, list[Any]] = {}
-        for name, digest in files.items():
+        files: dict[str, list[Any]] = {}
+        for name, digest in digests.items():
             target = self._local(name)
             if not target.is_file() or _digest(target) != digest:
                 self._place.fetch(name, target)
-            known[name] = [*_signature(target), digest]
-        self._state["files"] = known
+            files[name] = [*_signature(target), digest]
+        self._state["files"] = files
 
     def _fetch_replies(self) -> None:
         names = self._place.names(".replies")
@@ -303,7 +303,8 @@ def _part(replies: Sequence[tuple[str, bytes]]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table([list(column) for column in zip(*replies, strict=True)], schema=_schema())
+    schema = pa.schema([("key", pa.string()), ("reply", pa.binary())])
+    table = pa.table([list(column) for column in zip(*replies, strict=True)], schema=schema)
     file = io.BytesIO()
     # Small groups, so that damage costs few replies.
     pq.write_table(table, file, compression="zstd", write_page_checksum=True, row_group_size=_GROUP)
@@ -327,12 +328,6 @@ def _read_part(data: bytes) -> Iterator[tuple[str, bytes]]:
         except broken:
             continue
         yield from rows
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("key", pa.string()), ("reply", pa.binary())])
 
 
 def _signature(path: Path) -> list[int]:

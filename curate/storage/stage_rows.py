@@ -16,7 +16,7 @@ import hashlib
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -131,11 +131,6 @@ class StageRows(Generic[R]):
         more = f", and {len(self.damage) - 3} more places" if len(self.damage) > 3 else ""
         return f"{self.folder} is damaged: {'; '.join(self.damage[:3])}{more}."
 
-    @property
-    def keys(self) -> set[str]:
-        """Return the keys of the rows that are done, as a new set; `done` returns the column."""
-        return set(self.done())
-
     def done(self) -> pl.Series:
         """Return the keys of the rows that are done, each once."""
         keys = self._held().unique()
@@ -180,16 +175,16 @@ class StageRows(Generic[R]):
         record = stored_record(self.folder, key)
         return None if record is None else self._load(record)
 
-    def aligned(self, keys: pl.Series, wanted: pl.Series | None = None) -> Iterator[R | None]:
+    def aligned(self, keys: pl.Series, mask: pl.Series | None = None) -> Iterator[R | None]:
         """Yield the row of each of `keys`, None where there is none; one pass over the files.
 
         Args:
             keys: in the order that `compact` was last called with; a key may occur several times.
-            wanted: where false, nothing is yielded for that key.
+            mask: where it is false, nothing is yielded for that key.
         """
         has_row = keys.is_in(self._held().implode())
-        wanted = pl.Series([True]).new_from_index(0, len(keys)) if wanted is None else wanted
-        marks = (has_row, keys.is_first_distinct(), keys.is_last_distinct(), wanted)
+        mask = pl.Series([True]).new_from_index(0, len(keys)) if mask is None else mask
+        marks = (has_row, keys.is_first_distinct(), keys.is_last_distinct(), mask)
         rows = self._stored(self._held().is_last_distinct())
         later: dict[str, bytes] = {}
         for key, is_there, is_first, is_last, is_wanted in zip(keys, *marks, strict=True):
@@ -209,14 +204,14 @@ class StageRows(Generic[R]):
             if is_wanted:
                 yield self._load(record)
 
-    def compact(self, order: Iterable[str] = ()) -> None:
+    def compact(self, order: pl.Series | Sequence[str] = ()) -> None:
         """Write all rows to `rows.parquet`, in the given order of keys; the others follow by name.
 
         Memory does not grow with the rows: if the table is in another order, its rows are put into the store, which is read
         by key.
         """
         self._flush()
-        keys = _ordered(self._held().unique(), order)
+        keys = _ordered(self._held().unique(), pl.Series("key", order, dtype=pl.String))
         has_fresh = (self.folder / _FRESH).exists()
         if not has_fresh and keys.equals(self._table.column()) and not self.damage:
             self.close()
@@ -267,19 +262,19 @@ class StageRows(Generic[R]):
         """Return the keys of all sound rows, those of the table first; the last of several is the newest."""
         return pl.concat([self._table.column(), self._fresh.column()])
 
-    def _stored(self, wanted: pl.Series) -> Iterator[tuple[str, bytes]]:
-        """Yield the rows marked in `wanted` (aligned with `_held`), which are the newest of their keys."""
-        yield from self._from_table(wanted)
+    def _stored(self, mask: pl.Series) -> Iterator[tuple[str, bytes]]:
+        """Yield the rows marked in `mask` (aligned with `_held`), which are the newest of their keys."""
+        yield from self._from_table(mask)
         self._flush()
         # The store has the newest row of each key alone.
-        newest = wanted[len(self._table.column()) :].filter(self._fresh.column().is_last_distinct())
+        newest = mask[len(self._table.column()) :].filter(self._fresh.column().is_last_distinct())
         sound = (row for row in self._fresh_rows() if row[0] not in self._unsound_fresh)
         yield from compress(sound, newest)
 
-    def _from_table(self, wanted: pl.Series) -> Iterator[tuple[str, bytes]]:
+    def _from_table(self, mask: pl.Series) -> Iterator[tuple[str, bytes]]:
         rows = _table_rows(self.folder / _TABLE, lambda _: None)
         sound = (row for row in rows if row[0] not in self._unsound_table)
-        return compress(sound, wanted[: len(self._table.column())])
+        return compress(sound, mask[: len(self._table.column())])
 
     def _fresh_rows(self) -> Iterator[tuple[str, bytes]]:
         if (self.folder / _FRESH).exists() and not self._is_broken:
@@ -326,13 +321,12 @@ def stored_record(folder: Path, key: str) -> bytes | None:
     return _table_record(table, key) if table.exists() else None
 
 
-def _ordered(keys: pl.Series, order: Iterable[str]) -> pl.Series:
+def _ordered(keys: pl.Series, order: pl.Series) -> pl.Series:
     """Return the keys in an order; those that are not in it follow by name."""
-    ordered = order if isinstance(order, pl.Series) else pl.Series(list(order), dtype=pl.String)
-    ordered = ordered.unique(maintain_order=True)
+    ordered = order.unique(maintain_order=True)
     first = ordered.filter(ordered.is_in(keys.implode()))
     rest = keys.filter(~keys.is_in(ordered.implode())).sort()
-    return pl.concat([first.alias("key"), rest.alias("key")])
+    return pl.concat([first, rest])
 
 
 def _in_a_line(error: BaseException) -> str:
@@ -374,7 +368,7 @@ def _table_rows(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, 
     # OSError: pages that cannot be unpacked; KeyError: a missing column
     broken = (pa.ArrowException, OSError, ValueError, KeyError)
 
-    def tell(error: BaseException, place: str = "") -> None:
+    def report(error: BaseException, place: str = "") -> None:
         if isinstance(error, OSError) and error.errno is not None:
             raise error  # no permission, no disk: the file itself may be fine
         note(f"{path.name}{place}: {_in_a_line(error)}")
@@ -384,7 +378,7 @@ def _table_rows(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, 
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except broken as error:
-        return tell(error)
+        return report(error)
     with file:
         for group in range(file.num_row_groups):
             batches = file.iter_batches(_BATCH, row_groups=[group], columns=["key", "record"])
@@ -397,7 +391,7 @@ def _table_rows(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, 
                     if not all(isinstance(value, str) for value in (*keys, *records)):
                         raise ValueError("a row without key or record")
                 except broken as error:
-                    tell(error, f", row group {group + 1}")
+                    report(error, f", row group {group + 1}")
                     break
                 yield from zip(keys, map(str.encode, records), strict=True)
 

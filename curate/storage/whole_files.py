@@ -111,24 +111,15 @@ def damaged(place: Path | str, error: BaseException | str) -> CurateError:
 
 
 def disk_error(path: Path, error: OSError) -> CurateError:
-    """Make the error for a file that cannot be written."""
+    """Return the error for a file that cannot be written."""
+    got, expected, fix = error.strerror or str(error), None, "name another one with --out"
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return CurateError(
-            f"cannot write {path}",
-            got="a file at this path or at a folder above it",
-            expected="a folder",
-            fix="name another one with --out",
+        got, expected = "a file at this path or at a folder above it", "a folder"
+    elif isinstance(error, IsADirectoryError):
+        got, expected = "a folder at this path", "a file"
+    else:
+        fix = (
+            "free some space, fix the permissions or name another folder with --out; "
+            "the same command continues where it stopped"
         )
-    if isinstance(error, IsADirectoryError):
-        return CurateError(
-            f"cannot write {path}",
-            got="a folder at this path",
-            expected="a file",
-            fix="name another one with --out",
-        )
-    return CurateError(
-        f"cannot write {path}",
-        got=error.strerror or str(error),
-        fix="free some space, fix the permissions or name another folder with --out; "
-        "the same command continues where it stopped",
-    )
+    return CurateError(f"cannot write {path}", got=got, expected=expected, fix=fix)

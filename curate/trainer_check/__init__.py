@@ -1,1 +1,1 @@
-"""What a trainer would do with a file of rows, before it does it: one module a trainer's reading."""
+"""What a trainer would do with a file of rows: checks by the facts about it, and replay through its own code."""

@@ -15,7 +15,7 @@ from curate.export.trainer_facts import Layout, TrainerFacts, TrainingStage
 from curate.export.trainers import TRAINERS, Trainer
 from curate.trainer_check import replay
 from curate.trainer_check.checks import Problems, check_example, check_users
-from curate.trainer_check.data_files import CheckedFile, Row, find_files
+from curate.trainer_check.data_files import CheckedFile, FileRow, find_files
 from curate.trainer_check.dataset_info import DatasetInfo, described_files
 from curate.trainer_check.examples import Example, Unread, read_example
 from curate.trainer_check.findings import CheckReport, FileReport, Lengths, Problem
@@ -59,18 +59,18 @@ def check_path(
         SourceError: there is nothing to read.
     """
     facts = TRAINERS[trainer].facts
-    runs_in = _interpreter(trainer, facts, tokenizer, through, python)
-    opened = None if tokenizer is None else open_tokenizer(tokenizer)
+    interpreter = _interpreter(trainer, facts, tokenizer, through, python)
+    chat_tokenizer = None if tokenizer is None else open_tokenizer(tokenizer)
     files, skipped = find_files(path)
-    if trainer == "llamafactory" and path.is_dir():
+    if facts.description_file and path.is_dir():
         files, skipped = _described(path, files, skipped)
-    checks = [_FileCheck(file, trainer, facts, stage, opened, max_length) for file in files]
-    held_out = _validation_prompts(path, trainer, facts, stage)
+    checks = [_FileCheck(file, facts, stage, chat_tokenizer, max_length) for file in files]
+    held_out = _validation_prompts(path, facts, stage)
     for check in checks:
         check.state(held_out)
-    if runs_in is not None and tokenizer is not None and facts.package is not None:
-        _replay(checks, facts.package, runs_in, tokenizer)
-    not_replayed = "" if runs_in else replay.how_to(facts.package, trainer, tokenizer)
+    if interpreter is not None and tokenizer is not None and facts.package is not None:
+        _replay(checks, facts.package, interpreter, tokenizer)
+    not_replayed = "" if interpreter else replay.how_to(facts.package, trainer, tokenizer)
     reports = tuple(check.reported() for check in checks)
     return CheckReport(trainer, str(path), tokenizer, reports, skipped, not_replayed)
 
@@ -79,12 +79,11 @@ def _interpreter(
     trainer: str, facts: TrainerFacts, tokenizer: str | None, through: Through, python: str | None
 ) -> str | None:
     """Return the Python that runs the trainer's own loader; None if it is not run."""
-    if through == "restated":
-        return None
-    if python is None and through == "auto" and tokenizer is None:
+    is_optional = python is None and through == "auto"
+    if through == "restated" or (is_optional and tokenizer is None):
         return None
     interpreter = python or (facts.package and replay.here(facts.package))
-    if python is None and through == "auto":
+    if is_optional:
         return interpreter or None
     if facts.package is None:
         raise UsageError(
@@ -106,25 +105,23 @@ def _described(
     folder: Path, files: tuple[CheckedFile, ...], skipped: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[CheckedFile, ...], tuple[tuple[str, str], ...]]:
     """Return the files of a folder that its `dataset_info.json` names; all files if there is none."""
-    named = described_files(folder)
-    if named is None:
+    names = described_files(folder)
+    if names is None:
         return files, skipped
     others = [
-        (file.name, "not named in dataset_info.json") for file in files if file.name not in named
+        (file.name, "not named in dataset_info.json") for file in files if file.name not in names
     ]
-    return tuple(file for file in files if file.name in named), (*skipped, *others)
+    return tuple(file for file in files if file.name in names), (*skipped, *others)
 
 
-def _validation_prompts(
-    path: Path, trainer: Trainer, facts: TrainerFacts, stage: str | None
-) -> frozenset[bytes]:
+def _validation_prompts(path: Path, facts: TrainerFacts, stage: str | None) -> frozenset[bytes]:
     """Return digests of the prompts in a folder's `validation` folder, if it has one with rows."""
     folder = path / "validation"
     if not folder.is_dir() or not any(file.stat().st_size for file in folder.glob("*.*")):
         return frozenset()
     prompts: set[bytes] = set()
     for file in find_files(folder)[0]:
-        check = _FileCheck(file, trainer, facts, stage, None, None)
+        check = _FileCheck(file, facts, stage, None, None)
         prompts |= {_digest(e) for _, _, e, _ in check.examples() if e is not None}
     return frozenset(prompts)
 
@@ -139,7 +136,6 @@ class _FileCheck:
     def __init__(
         self,
         file: CheckedFile,
-        trainer: Trainer,
         facts: TrainerFacts,
         stage: str | None,
         tokenizer: ChatTokenizer | None,
@@ -147,12 +143,10 @@ class _FileCheck:
     ) -> None:
         self.file = file
         self.columns = file.columns()
-        self.info = (
-            DatasetInfo.of_file(file.path, self.columns) if trainer == "llamafactory" else None
-        )
-        named: Any = stage  # one of the trainer's own
+        self.info = DatasetInfo.of_file(file.path, self.columns) if facts.description_file else None
+        option: Any = stage  # one of the trainer's own
         self.stage: TrainingStage = (
-            self.info.stage if self.info else named or facts.stage_of(self.columns)
+            self.info.stage if self.info else option or facts.stage_of(self.columns)
         )
         self.trainer = facts
         self.facts = facts.stages[self.stage]
@@ -171,7 +165,7 @@ class _FileCheck:
         self.of_file: list[Problem] = []
         self.of_rows: dict[int, list[Problem]] = {}
 
-    def examples(self) -> Iterator[tuple[int, Row | None, Example | None, Problems]]:
+    def examples(self) -> Iterator[tuple[int, FileRow | None, Example | None, Problems]]:
         """Yield number, row, example and problems of each row; if there is no example, a problem says why."""
         for at, row in enumerate(self.file.rows()):
             problems = Problems(self.facts, self.layout)
@@ -246,9 +240,9 @@ class _FileCheck:
             problems.note("unknown_columns", ", ".join(self.columns))
         if refused := [name for name in self.facts.refused_columns if name in self.columns]:
             problems.note("extra_columns", ", ".join(refused))
-        read = self.facts.read_columns
-        if self.layout is not None and read is not None and not read.issuperset(self.columns):
-            problems.note("extra_columns", ", ".join(c for c in self.columns if c not in read))
+        known = self.facts.read_columns
+        if self.layout is not None and known is not None and not known.issuperset(self.columns):
+            problems.note("extra_columns", ", ".join(c for c in self.columns if c not in known))
         if self.facts.trains_on_all and self.layout is not None and not self.layout.sides:
             problems.append(_trains_on_all(self.tokenizer, None))
         self.of_file = problems
@@ -257,17 +251,12 @@ class _FileCheck:
 
     def job(self, texts: Path) -> dict[str, Any]:
         """Return the job for the runner."""
-        lost = {
-            effect: [
-                row
-                for row, problems in self.of_rows.items()
-                if any(problem.effect == effect for problem in problems)
-            ]
-            for effect in ("stops", "dropped")
-        }
+        effects = {row: {p.effect for p in problems} for row, problems in self.of_rows.items()}
         return {
-            "stops": lost["stops"],
-            "drops": [row for row in lost["dropped"] if row not in lost["stops"]],
+            "stops": [row for row, each in effects.items() if "stops" in each],
+            "drops": [
+                row for row, each in effects.items() if "dropped" in each and "stops" not in each
+            ],
             "path": str(self.file.path.resolve()),
             "kind": self.file.kind,
             "stage": self.stage,

@@ -18,7 +18,7 @@ from curate.errors import SourceError
 from curate.storage.parquet_files import readable
 from curate.trainer_check.findings import Problem
 
-Row = Mapping[str, Any]
+FileRow = Mapping[str, Any]
 
 KINDS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".parquet": "parquet"}
 _BATCH: Final = 500  # rows of a Parquet file in memory
@@ -40,7 +40,7 @@ class CheckedFile:
     name: str
     kind: str
 
-    def rows(self) -> Iterator[Row | Problem]:
+    def rows(self) -> Iterator[FileRow | Problem]:
         """Yield rows in order, with a problem in place of each line that is not a row.
 
         Raises:
@@ -126,7 +126,7 @@ def _is_empty(path: Path, kind: str) -> bool:
         return bool(pq.read_metadata(path).num_rows == 0)
 
 
-def _json_rows(path: Path) -> Iterator[Row | Problem]:
+def _json_rows(path: Path) -> Iterator[FileRow | Problem]:
     with path.open("rb") as file:
         start = len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0  # passed over
         file.seek(start)
@@ -142,7 +142,7 @@ def _json_rows(path: Path) -> Iterator[Row | Problem]:
                 yield _row_of(line)
 
 
-def _listed(path: Path, text: bytes) -> Iterator[Row | Problem]:
+def _listed(path: Path, text: bytes) -> Iterator[FileRow | Problem]:
     try:
         rows = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -151,21 +151,22 @@ def _listed(path: Path, text: bytes) -> Iterator[Row | Problem]:
             got=f"{path}: {error}",
             fix="correct it at the place that is named",
         ) from error
-    for row in rows:
-        yield row if isinstance(row, dict) else Problem("not_a_row", "stops", _ENDS, shown(row))
+    yield from map(_row_or_problem, rows)
 
 
-def _row_of(line: bytes) -> Row | Problem:
+def _row_of(line: bytes) -> FileRow | Problem:
     try:
-        row = orjson.loads(line)
+        return _row_or_problem(orjson.loads(line))
     except orjson.JSONDecodeError as error:
-        return Problem(
-            "not_json", "stops", _ENDS, f"{error}: {shown(line.decode(errors='replace'))}"
-        )
+        text = shown(line.decode(errors="replace"))
+        return Problem("not_json", "stops", _ENDS, f"{error}: {text}")
+
+
+def _row_or_problem(row: object) -> FileRow | Problem:
     return row if isinstance(row, dict) else Problem("not_a_row", "stops", _ENDS, shown(row))
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
+def _parquet_rows(path: Path) -> Iterator[FileRow]:
     import pyarrow.parquet as pq
 
     with readable(path, _not_parquet), pq.ParquetFile(path) as file:

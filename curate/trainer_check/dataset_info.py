@@ -1,4 +1,4 @@
-"""What LLaMA-Factory knows of a file: the entry of `dataset_info.json` that names it, and rows by that entry.
+"""LLaMA-Factory's description of a file, its entry in `dataset_info.json`, and rows by that entry.
 
 A row becomes one of plain columns here, which all else reads: its messages with their roles, its sides, its system
 message in front.
@@ -14,9 +14,16 @@ from typing import Any, Final
 import orjson
 
 from curate.errors import SourceError
-from curate.export.llamafactory import TAGS
-from curate.export.trainer_facts import Layout, Order, Role, StageFacts, TrainingStage, pairs_in
-from curate.trainer_check.data_files import Row, shown
+from curate.export.llamafactory import FACTS, TAGS
+from curate.export.trainer_facts import (
+    Layout,
+    Order,
+    StageFacts,
+    TrainerRole,
+    TrainingStage,
+    pairs_in,
+)
+from curate.trainer_check.data_files import FileRow, shown
 from curate.trainer_check.examples import Unread
 from curate.trainer_check.findings import Problem
 
@@ -36,7 +43,7 @@ _OPENAI_TAGS: Final = dict(
         strict=True,
     )
 )
-_ROLES: Final[Mapping[str, Role]] = {
+_ROLES: Final[Mapping[str, TrainerRole]] = {
     "user_tag": "user",
     "assistant_tag": "assistant",
     "observation_tag": "tool",
@@ -110,7 +117,7 @@ class DatasetInfo:
         else:
             layout = Layout(("messages",))
         is_openai = self.formatting == "openai"
-        merges: frozenset[Role] = frozenset({"tool"}) if is_openai else frozenset()
+        merges: frozenset[TrainerRole] = frozenset({"tool"}) if is_openai else frozenset()
         roles = {tag: role for name, role in _ROLES.items() if (tag := self.tags[name])}
         return replace(
             facts,
@@ -139,18 +146,18 @@ class DatasetInfo:
         if unset := [name for name in required if self.columns[name] is None]:
             does = "stop: it has no column for what it needs"
             problems.append(Problem("partial_columns", "stops", does, ", ".join(unset)))
-        passed_over = {"messages", "response"} if is_alpaca else {*_ALPACA}
-        named = {
+        unused = {"messages", "response"} if is_alpaca else {*_ALPACA}
+        required_columns = {
             column
             for name, column in self.columns.items()
-            if column is not None and (self.names_columns or name not in passed_over)
+            if column is not None and (self.names_columns or name not in unused)
         }
-        if absent := sorted(named - {*columns}):
+        if absent := sorted(required_columns - {*columns}):
             does = "stop: the description names columns that the file does not have"
             problems.append(Problem("unknown_columns", "stops", does, ", ".join(absent)))
         return problems
 
-    def unread(self, row: Row) -> list[Problem]:
+    def unread(self, row: FileRow) -> list[Problem]:
         """Return problems with what a row has and the entry does not name."""
         names = [n for n in ("system", "tools") if self.columns[n] is None and row.get(n)]
         if not names:
@@ -158,7 +165,7 @@ class DatasetInfo:
         does = f"leave {' and '.join(names)} out: the description names no column for them"
         return [Problem("partial_columns", "corrupted", does)]
 
-    def row(self, row: Row) -> Row:
+    def row(self, row: FileRow) -> FileRow:
         """Return a row with plain columns: `messages`, or `prompt`, `chosen` and `rejected`; `tools` and `label`.
 
         Raises:
@@ -229,15 +236,15 @@ def described_files(folder: Path) -> frozenset[str] | None:
 
 def _entries(folder: Path) -> dict[str, Mapping[str, Any]] | None:
     """Return the entries of a folder's `dataset_info.json` by the file they describe."""
-    described = folder / "dataset_info.json"
-    if not described.is_file():
+    path = folder / FACTS.description_file
+    if not path.is_file():
         return None
     try:
-        entries = orjson.loads(described.read_bytes())
+        entries = orjson.loads(path.read_bytes())
         return {entry["file_name"]: entry for entry in entries.values() if "file_name" in entry}
     except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
         raise SourceError(
             "dataset_info.json cannot be read",
-            got=f"{described}: {error}",
+            got=f"{path}: {error}",
             expected="a JSON object with an entry for each data set",
         ) from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from curate.export.trainer_facts import Layout
-from curate.trainer_check.data_files import Row, shown
+from curate.trainer_check.data_files import FileRow, shown
 
 ChatMessage = Mapping[str, Any]
 ANSWERS: Final = ("assistant", "call")
@@ -70,7 +70,7 @@ class Example:
         return [m for m in self.prompt if m["role"] in ANSWERS]
 
 
-def read_example(row: Row, layout: Layout, roles: Mapping[str, str]) -> Example:
+def read_example(row: FileRow, layout: Layout, roles: Mapping[str, str]) -> Example:
     """Return the example that a row holds.
 
     Args:
@@ -83,27 +83,26 @@ def read_example(row: Row, layout: Layout, roles: Mapping[str, str]) -> Example:
     """
     names = [name for name in layout.columns if name != "label"]
     values: dict[str, Any] = {name: row.get(name) for name in names}
-    example: Example
-    if isinstance(
-        values.get("input"), Mapping
-    ):  # OpenAI's preferences: messages and tools in one column
+    # OpenAI's preferences have messages and tools in one column.
+    if isinstance(values.get("input"), Mapping):
         row = {**row, **values["input"]}
         values["input"] = row.get("messages")
     forms = {name: _form(value) for name, value in values.items()}
     detail = ", ".join(f"{name}: {form}" for name, form in forms.items())
-    if "null" in forms.values():
+    present = set(forms.values())
+    if "null" in present:
         raise Unread("missing_column", detail)
-    if "empty" in forms.values():
+    if "empty" in present:
         raise Unread("no_messages", detail)
-    if "other" in forms.values() or not set(forms.values()) <= {*layout.holds, "messages", "text"}:
+    if not present <= {*layout.holds, "messages", "text"}:
         raise Unread("not_messages", detail)
-    is_text = set(forms.values()) == {"text"} and layout.holds != {"messages"}
+    is_text = present == {"text"} and layout.holds != {"messages"}
     mixes = "message" in layout.holds or not layout.has_prompt
-    if not set(forms.values()) <= layout.holds or (len(set(forms.values())) > 1 and not mixes):
+    if not present <= layout.holds or (len(present) > 1 and not mixes):
         raise Unread("mixed_shapes", detail)
+    example: Example
     if is_text and not mixes:
-        prompt, sides = values[names[0]], {name: values[name] for name in layout.sides}
-        example = Example(prompt, sides)
+        example = Example(values[names[0]], {name: values[name] for name in layout.sides})
     elif is_text and not layout.has_prompt:
         example = _split_text(values)
     else:
@@ -158,9 +157,8 @@ def _form(value: object) -> str:
 def _messages(value: Any, speaker: str, roles: Mapping[str, str]) -> list[ChatMessage]:
     if isinstance(value, str):
         value = [{"role": speaker, "content": value}]
-    listed = [value] if isinstance(value, Mapping) else value
     messages: list[ChatMessage] = []
-    for message in listed:
+    for message in [value] if isinstance(value, Mapping) else value:
         role = message.get("role", message.get("from"))
         if not isinstance(role, str):
             raise Unread("not_messages", shown(message))
@@ -193,8 +191,12 @@ def _split_text(values: Mapping[str, Any]) -> Example:
     return Example(chosen[:at], {first: chosen[at:], second: rejected[at:]})
 
 
+def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return the index of the first difference; the length of the shorter sequence if it begins the other."""
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+
+
 def _parting(one: Sequence[Any], other: Sequence[Any]) -> int:
     """Return the index of the first difference, at most that of the shorter sequence's last item."""
-    shorter = min(len(one), len(other))
-    at = next((at for at in range(shorter) if one[at] != other[at]), shorter)
-    return max(0, min(at, shorter - 1))
+    return max(0, min(first_difference(one, other), len(one) - 1, len(other) - 1))

@@ -112,21 +112,6 @@ class Finding:
     basis: Literal["replayed", "stated"]
     version: str
 
-    @staticmethod
-    def at(file: str, row: int | None, problem: Problem, stated: str, replayed: str) -> Finding:
-        """Return the finding of a problem in a row; `stated` and `replayed` are the two releases."""
-        return Finding(
-            file,
-            row,
-            problem.code,
-            problem.effect,
-            problem.does,
-            ADVICE[problem.code],
-            problem.detail,
-            "replayed" if problem.replayed else "stated",
-            replayed if problem.replayed else stated,
-        )
-
 
 @dataclass(slots=True)
 class Lengths:
@@ -152,10 +137,14 @@ class Lengths:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the lengths for the report; without a measured row only the limit."""
-        known: dict[str, Any] = {"setting": self.setting, "limit": self.limit, "exact": self.exact}
+        lengths: dict[str, Any] = {
+            "setting": self.setting,
+            "limit": self.limit,
+            "exact": self.exact,
+        }
         if not self.needed:
-            return known | {"measured": 0}
-        return known | {
+            return lengths | {"measured": 0}
+        return lengths | {
             "measured": len(self.needed),
             "median": self.keeping(50),
             "longest": max(self.needed),
@@ -212,9 +201,14 @@ class FileReport:
         """Add the problems of a row, or of the file with `row` None; only the worst of each code."""
         worst = {problem.code: problem for problem in sorted(problems, key=_severity, reverse=True)}
         replayed = self.replay.version if self.replay is not None else ""
-        for problem in sorted(worst.values(), key=_severity):
-            self.findings.append(Finding.at(self.file, row, problem, self.stated, replayed))
-            self.codes[problem.code] += 1
+        for code, effect, does, detail, is_replayed in sorted(worst.values(), key=_severity):
+            finding = Finding(
+                *(self.file, row, code, effect, does, ADVICE[code], detail),
+                basis="replayed" if is_replayed else "stated",
+                version=replayed if is_replayed else self.stated,
+            )
+            self.findings.append(finding)
+            self.codes[code] += 1
         if row is not None:
             self.effects[min(worst.values(), key=_severity).effect if worst else "intact"] += 1
 
@@ -227,8 +221,8 @@ class FileReport:
         """Return the report as in `curate check --json`."""
         replay = None
         if self.replay is not None:
-            known = asdict(self.replay)
-            replay = {name: known[name] for name in ("version", "rows_in", "rows_kept", "error")}
+            names = ("version", "rows_in", "rows_kept", "error")
+            replay = {name: getattr(self.replay, name) for name in names}
         return {
             "file": self.file,
             "stage": self.stage,

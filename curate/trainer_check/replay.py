@@ -9,28 +9,25 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from curate.errors import UsageError
-from curate.export.trainer_facts import StageFacts
+from curate.export.trainer_facts import Effect, StageFacts
 from curate.trainer_check import runner
 from curate.trainer_check.data_files import shown
-from curate.trainer_check.examples import ANSWERS, ChatMessage, Example
+from curate.trainer_check.examples import ChatMessage, Example
 from curate.trainer_check.findings import Problem, Replay
 from curate.trainer_check.template_checks import ChatTokenizer, TemplateError, expected_answers
 
 _LOST: Final = ("stops", "dropped")
 _SHORTEST_TELLING: Final = 16
 """Number of letters from which a text does not occur in another one by chance."""
-
-
-def is_installed(package: str) -> bool:
-    """Return True if the trainer is installed in curate's environment."""
-    return importlib.util.find_spec(package.removeprefix("ms-")) is not None
 
 
 def ask(package: str, python: str, tokenizer: str, jobs: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -48,10 +45,10 @@ def ask(package: str, python: str, tokenizer: str, jobs: Sequence[Mapping[str, A
     Raises:
         UsageError: there is no such interpreter, or it cannot run the trainer.
     """
-    asked = {"package": package, "tokenizer": tokenizer, "jobs": list(jobs)}
+    order = {"package": package, "tokenizer": tokenizer, "jobs": list(jobs)}
     try:
-        done = subprocess.run(
-            [python, runner.__file__], input=orjson.dumps(asked), capture_output=True, check=False
+        process = subprocess.run(
+            [python, runner.__file__], input=orjson.dumps(order), capture_output=True, check=False
         )
     except OSError as error:
         raise UsageError(
@@ -59,11 +56,11 @@ def ask(package: str, python: str, tokenizer: str, jobs: Sequence[Mapping[str, A
             got=f"{python}: {error.strerror}",
             expected="--python: the path of a Python that has the trainer",
         ) from error
-    answers = [orjson.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode or len(answers) != len(jobs):
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        lacks = f"'{python}' -m pip install {package}" if "NotFoundError" in last else None
-        raise UsageError(f"{package} cannot be run by {python}", got=shown(last, 200), fix=lacks)
+    answers = [orjson.loads(line) for line in process.stdout.splitlines()]
+    if process.returncode or len(answers) != len(jobs):
+        last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        fix = f"'{python}' -m pip install {package}" if "NotFoundError" in last else None
+        raise UsageError(f"{package} cannot be run by {python}", got=shown(last, 200), fix=fix)
     return answers
 
 
@@ -97,53 +94,57 @@ def settle(
     Returns:
         The problems of the file and of each row, marked as replayed where the trainer did as stated.
     """
-    settled = {row: list(problems) for row, problems in of_rows.items()}
-    of_file = list(of_file)
+    settled = defaultdict(list, {row: list(problems) for row, problems in of_rows.items()})
     for row, error in replay.stopped.items():
-        _confirm(
-            settled.setdefault(row, []), "stops", "replay_failed", "stop, as it did here", error
-        )
+        settled[row] = _confirmed(settled[row], _observed("replay_failed", "stops", "stop", error))
     for row in replay.dropped:
-        does = "drop the row, as it did here"
-        _confirm(settled.setdefault(row, []), "dropped", "replay_dropped", does, "")
+        drop = _observed("replay_dropped", "dropped", "drop the row")
+        settled[row] = _confirmed(settled[row], drop)
     if replay.error is not None:
         if not replay.stopped:  # no single row causes it; the stated problems explain it
-            marked = [problem for problem in of_file if problem.effect == "stops"]
-            rows = [
-                row
-                for row, problems in settled.items()
-                if (any(problem.effect == "stops" for problem in problems))
-            ]
-            of_file = [p._replace(replayed=True) if p in marked else p for p in of_file]
+            rows = [row for row, stated in settled.items() if _has_effect(stated, "stops")]
+            is_stated = _has_effect(of_file, "stops")
+            detail = "" if rows or is_stated else replay.error
+            stop = _observed("replay_failed", "stops", "stop", detail)
             for row in rows:
-                settled[row] = [p._replace(replayed=p.effect == "stops") for p in settled[row]]
-            if not marked and not rows:
-                does = "stop, as it did here"
-                of_file.append(Problem("replay_failed", "stops", does, replay.error, True))
+                settled[row] = _confirmed(settled[row], stop)
+            if is_stated or not rows:
+                of_file = _confirmed(of_file, stop)
         return of_file, settled
-    does = "keep the row, as it did here"
+    keep, go_on = "keep the row, as it did here", "not stop, as here"
     for row, problems in settled.items():
         if row in replay.lengths:
-            settled[row] = [_kept(p, does) if p.effect in _LOST else p for p in problems]
-    of_file = [_kept(p, "not stop, as here") if p.effect == "stops" else p for p in of_file]
+            settled[row] = [_contradicted(p, keep) if p.effect in _LOST else p for p in problems]
+    of_file = [_contradicted(p, go_on) if p.effect == "stops" else p for p in of_file]
     others = replay.rows_in - replay.rows_kept - len(replay.dropped)
     if others > 0:
-        does = f"drop {others:,} more rows, as it did here"
-        of_file.append(Problem("replay_dropped", "dropped", does, "which ones was not found", True))
+        does, detail = f"drop {others:,} more rows", "which ones was not found"
+        of_file.append(_observed("replay_dropped", "dropped", does, detail))
     return of_file, settled
 
 
-def _confirm(problems: list[Problem], effect: str, code: str, does: str, detail: str) -> None:
-    """Mark a row's problems with an effect as replayed; add one if there is none."""
-    stated = [at for at, problem in enumerate(problems) if problem.effect == effect]
-    for at in stated:
-        problems[at] = problems[at]._replace(replayed=True, detail=problems[at].detail or detail)
-    if not stated:
-        problems.append(Problem(code, effect, does, detail, True))  # type: ignore[arg-type]
+def _observed(code: str, effect: Effect, does: str, detail: str = "") -> Problem:
+    return Problem(code, effect, f"{does}, as it did here", detail, replayed=True)
 
 
-def _kept(problem: Problem, does: str) -> Problem:
-    return Problem("replay_differs", "noted", does, f"{problem.code} was stated", True)
+def _has_effect(problems: Sequence[Problem], effect: Effect) -> bool:
+    return any(problem.effect == effect for problem in problems)
+
+
+def _confirmed(problems: Sequence[Problem], observed: Problem) -> list[Problem]:
+    """Return stated problems, those with the observed effect marked as replayed; with the observed one if there are none."""
+    if not _has_effect(problems, observed.effect):
+        return [*problems, observed]
+    return [
+        problem._replace(replayed=True, detail=problem.detail or observed.detail)
+        if problem.effect == observed.effect
+        else problem
+        for problem in problems
+    ]
+
+
+def _contradicted(problem: Problem, does: str) -> Problem:
+    return Problem("replay_differs", "noted", does, f"{problem.code} was stated", replayed=True)
 
 
 def compare_texts(
@@ -153,45 +154,48 @@ def compare_texts(
 
     Args:
         example: content of a row without a problem worse than `noted`.
-        prepared: the row as the trainer prepared it, in the form of `runner.Made`.
+        prepared: the row as the trainer prepared it, in the form of `runner.PreparedRow`.
         tokenizer: tokenizer with the template that the trainer renders with, unless it has its own.
         facts: facts of the stage.
     """
     if example.is_text or prepared["trained"] is None:
         return []
     assert isinstance(example.prompt, list)
-    trained = [_letters(text, tokenizer) for text in prepared["trained"]]
+
+    def letters(text: str) -> str:
+        """Return a text without white space and end tokens, which trainers strip and add."""
+        return "".join((text.replace(tokenizer.eos, "") if tokenizer.eos else text).split())
+
+    trained = [(text, letters(text)) for text in prepared["trained"]]
     problems = []
-    for answers, text, shown_text in zip(
-        _answers(example, len(trained)), trained, prepared["trained"], strict=True
-    ):
-        if any(_letters(answer, tokenizer) not in text for answer in answers):
-            does = "train on something else than the answer, as it did here"
-            problems.append(Problem("answer_changed", "corrupted", does, shown(shown_text), True))
+    for answers, (text, compared) in zip(_answers(example, len(trained)), trained, strict=True):
+        if any(letters(answer) not in compared for answer in answers):
+            does = "train on something else than the answer"
+            problems.append(_observed("answer_changed", "corrupted", does, shown(text)))
     if not problems and example.sides and facts.renders == "template":
-        problems = _beside_answers(example, prepared["trained"], trained, tokenizer)
-    users = [m for m in example.prompt if m["role"] == "user" and isinstance(m["content"], str)]
-    answered = _letters(
-        " ".join(answer for part in _answers(example, 1) for answer in part), tokenizer
-    )
-    for message in [] if facts.trains_on_all else users:
-        letters = _letters(message["content"], tokenizer)
-        if (
-            len(letters) >= _SHORTEST_TELLING
-            and letters not in answered
-            and any(letters in t for t in trained)
+        # More or less may be trained on than the template writes after the prompt.
+        for answer, (text, compared) in zip(
+            _rendered_answers(example, tokenizer), trained, strict=False
         ):
-            does = "train on the user's words, as it did here"
-            problems.append(
-                Problem("others_trained", "mis_masked", does, shown(message["content"]), True)
-            )
-    if users and _letters(users[-1]["content"], tokenizer) not in _letters(
-        prepared["seen"], tokenizer
-    ):
-        does = "cut off the end of the question, as it did here"
-        problems.append(
-            Problem("question_cut", "truncated", does, shown(users[-1]["content"]), True)
-        )
+            if letters(answer) != compared:
+                does = "train on more or less than the answer"
+                problems = [_observed("answer_changed", "corrupted", does, shown(text))]
+                break
+    questions = [
+        message["content"]
+        for message in example.prompt
+        if message["role"] == "user" and isinstance(message["content"], str)
+    ]
+    all_answers = letters(" ".join(chain.from_iterable(_answers(example, 1))))
+    for question in [] if facts.trains_on_all else questions:
+        compared = letters(question)
+        is_telling = len(compared) >= _SHORTEST_TELLING and compared not in all_answers
+        if is_telling and any(compared in text for _, text in trained):
+            does = "train on the user's words"
+            problems.append(_observed("others_trained", "mis_masked", does, shown(question)))
+    if questions and letters(questions[-1]) not in letters(prepared["seen"]):
+        does = "cut off the end of the question"
+        problems.append(_observed("question_cut", "truncated", does, shown(questions[-1])))
     return problems
 
 
@@ -201,38 +205,26 @@ def _answers(example: Example, sides: int) -> list[list[str]]:
         side if isinstance(side, list) else [{"role": "assistant", "content": side}]
         for side in example.sides.values()
     ] or [example.answers]
-    listed = [
+    texts = [
         [
             message["content"]
             for message in part
-            if message["role"] in ANSWERS[:1]
+            if message["role"] == "assistant"
             and isinstance(message["content"], str)
             and "<think>" not in message["content"]
             and all(message.get(mask, True) for mask in ("train", "loss", "weight"))
         ]
         for part in parts
     ]
-    return listed if len(listed) == sides else [[text for part in listed for text in part]] * sides
+    return texts if len(texts) == sides else [list(chain.from_iterable(texts))] * sides
 
 
-def _beside_answers(
-    example: Example, shows: Sequence[str], trained: Sequence[str], tokenizer: ChatTokenizer
-) -> list[Problem]:
-    """Return a problem if more or less is trained on than what the template writes after the prompt."""
+def _rendered_answers(example: Example, tokenizer: ChatTokenizer) -> list[str]:
+    """Return what the template writes after the prompt, for each side; `[]` if it refuses the messages."""
     try:
-        expected = expected_answers(example, tokenizer)
+        return expected_answers(example, tokenizer)
     except TemplateError:
         return []
-    for answer, text, shown_text in zip(expected, trained, shows, strict=False):
-        if _letters(answer, tokenizer) != text:
-            does = "train on more or less than the answer, as it did here"
-            return [Problem("answer_changed", "corrupted", does, shown(shown_text), True)]
-    return []
-
-
-def _letters(text: str, tokenizer: ChatTokenizer) -> str:
-    """Return a text without white space and end tokens, which trainers strip and add."""
-    return "".join((text.replace(tokenizer.eos, "") if tokenizer.eos else text).split())
 
 
 def how_to(package: str | None, trainer: str, tokenizer: str | None) -> str:
@@ -247,5 +239,5 @@ def how_to(package: str | None, trainer: str, tokenizer: str | None) -> str:
 
 
 def here(package: str) -> str | None:
-    """Return this interpreter if it has the trainer; else None."""
-    return sys.executable if is_installed(package) else None
+    """Return this interpreter if it has the trainer's package; else None."""
+    return sys.executable if importlib.util.find_spec(package.removeprefix("ms-")) else None

@@ -22,19 +22,28 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 MOST_RUNS = 60
 """Maximum number of runs of a loader on parts of a file, to find the rows that it stops at or drops."""
 
-Made = dict[str, Any]
+PreparedRow = dict[str, Any]
 """A prepared row: `length` in tokens, `seen` as text, `trained` as texts, one per side; null if not known."""
 
-Load = Callable[[Any, "dict[str, Any]", Any, Path], "list[Made | None]"]
+Loader = Callable[[Any, "dict[str, Any]", Any, Path], "list[PreparedRow | None]"]
 """A loader: from rows as a data set, the job, a tokenizer and a folder to the prepared rows, in order, None for those that
 did not come through; or, if it is not known which those are, only the others."""
+
+NO_ROWS_LEFT = {
+    "axolotl": "no samples left",
+    "llamafactory": "Cannot find valid samples",
+    "ms-swift": "",
+}
+"""Part of the message of a loader that stops because it dropped every row, by package: in a part of a file that is no
+reason to stop. They have no type of error for it; where a release words it otherwise, these rows are stopped at, not dropped."""
 
 
 def load_tokenizer(name: str) -> Any:
@@ -84,20 +93,20 @@ def run(package: str, tokenizer: str, jobs: list[dict[str, Any]]) -> Iterator[di
     version = importlib.metadata.version(package)
     for job in jobs:
         with tempfile.TemporaryDirectory() as folder:
-            answer = _Job(job, LOADERS[package], load_tokenizer(tokenizer), Path(folder)).answer()
+            answer = _Job(job, package, load_tokenizer(tokenizer), Path(folder)).answer()
         yield {"package": package, "version": version, **answer}
 
 
 class _Job:
     """One file, and the runs of the loader on it."""
 
-    def __init__(self, job: dict[str, Any], load: Load, tokenizer: Any, folder: Path) -> None:
+    def __init__(self, job: dict[str, Any], package: str, tokenizer: Any, folder: Path) -> None:
         self.job = job
-        self.load = load
+        self.package = package
         self.tokenizer = tokenizer
         self.folder = folder
         self.runs = 0
-        self.made: dict[int, Made] = {}
+        self.prepared: dict[int, PreparedRow] = {}
         self.dropped: list[int] = []
         self.stopped: dict[int, str] = {}
 
@@ -118,7 +127,7 @@ class _Job:
                 self._search(rows, list(range(count)), error)
         self._write_texts(count)
         extra = {}
-        if error is None and self.load is _trl and self.job["stage"] == "sft":
+        if error is None and self.package == "trl" and self.job["stage"] == "sft":
             extra["marks_answers"] = _marks_answers(self.tokenizer)
         return {
             "rows_in": count,
@@ -150,20 +159,29 @@ class _Job:
         folder = self.folder / str(self.runs)
         folder.mkdir()
         job = {**self.job, "whole": self.runs == 1}
-        made = self.load(rows, job, copy.deepcopy(self.tokenizer), folder)
+        try:
+            loaded = LOADERS[self.package](rows, job, copy.deepcopy(self.tokenizer), folder)
+        except Exception as error:
+            message = NO_ROWS_LEFT.get(self.package)
+            if job["whole"] or message is None or message not in str(error):
+                raise
+            loaded = []
         drops = {*self.job["drops"]}
-        if len(made) == len(numbers) - len(drops.intersection(numbers)):  # as expected
+        if len(loaded) == len(numbers) - len(drops.intersection(numbers)):  # as expected
             self.dropped.extend(at for at in numbers if at in drops)
             numbers = [at for at in numbers if at not in drops]
-        if len(made) == len(numbers):
-            self.dropped.extend(at for at, each in zip(numbers, made, strict=True) if each is None)
-            self.made.update((at, each) for at, each in zip(numbers, made, strict=True) if each)
-        return sum(each is not None for each in made)
+        if len(loaded) == len(numbers):
+            for at, row in zip(numbers, loaded, strict=True):
+                if row is None:
+                    self.dropped.append(at)
+                else:
+                    self.prepared[at] = row
+        return sum(row is not None for row in loaded)
 
     def _examine(self, rows: Any, numbers: list[int]) -> int:
         """Run the loader on rows, and on parts of them if it drops rows without saying which; return how many it keeps."""
         kept = self._load(rows, numbers)
-        if not {*numbers} <= {*self.made, *self.dropped}:
+        if not {*numbers} <= {*self.prepared, *self.dropped}:
             if len(numbers) == 1:
                 self.dropped.extend(numbers)
             else:
@@ -188,7 +206,7 @@ class _Job:
     def _write_texts(self, count: int) -> None:
         with Path(self.job["texts"]).open("w", encoding="utf-8") as file:
             for at in range(count):
-                file.write(json.dumps(self.made.get(at)) + "\n")
+                file.write(json.dumps(self.prepared.get(at)) + "\n")
 
 
 def _words(error: BaseException) -> str:
@@ -202,10 +220,10 @@ def _words(error: BaseException) -> str:
 # -- the loaders
 
 
-def _trl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[Made | None]:
+def _trl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[PreparedRow | None]:
     trl: Any = importlib.import_module("trl")
-    stage, count = job["stage"], len(rows)
-    rows = rows.add_column("__row__", list(range(count)))
+    stage = job["stage"]
+    numbered = rows.add_column("__row__", list(range(len(rows))))
     kinds = {
         "sft": (trl.SFTTrainer, trl.SFTConfig),
         "dpo": (trl.DPOTrainer, trl.DPOConfig),
@@ -218,7 +236,7 @@ def _trl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[M
     model = _smallest_model(tokenizer, classifies=stage == "reward")
     # By itself a trainer looks for its reference where the model came from, and this one is from nowhere.
     reference = {"ref_model": copy.deepcopy(model)} if stage in ("dpo", "kto") else {}
-    prepared = trainer_class(
+    dataset = trainer_class(
         model=model,
         **reference,
         args=config_class(
@@ -229,27 +247,24 @@ def _trl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[M
             report_to=[],
             disable_tqdm=True,
         ),
-        train_dataset=rows,
+        train_dataset=numbered,
         processing_class=tokenizer,
     ).train_dataset
-    made: list[Made | None] = [None] * count
-    for row in prepared:
-        if made[row["__row__"]] is not None:
+    prepared: list[PreparedRow | None] = [None] * len(rows)
+    for row in dataset:
+        at = row["__row__"]
+        if prepared[at] is not None:
             continue  # KTO: the pair's other side
         if "input_ids" in row:
-            learnt = _learnt(row["labels"]) if "labels" in row else None
-            made[row["__row__"]] = _made(tokenizer, row["input_ids"], [(row["input_ids"], learnt)])
+            ids, learnt = row["input_ids"], _learnt(row["labels"]) if "labels" in row else None
+            prepared[at] = _prepared(tokenizer, [ids], [(ids, learnt)])
             continue
-        sides = [
-            row[f"{name}_ids"]
-            for name in ("chosen", "rejected", "completion")
-            if f"{name}_ids" in row
-        ]
+        names = [f"{side}_ids" for side in ("chosen", "rejected", "completion")]
+        sides = [row[name] for name in names if name in row]
         prompt = row.get("prompt_ids", [])
-        length = len(prompt) + max(map(len, sides))
         trained = [(side, None) for side in sides] if prompt else None
-        made[row["__row__"]] = {**_made(tokenizer, prompt + sides[0], trained), "length": length}
-    return made
+        prepared[at] = _prepared(tokenizer, [prompt + side for side in sides], trained)
+    return prepared
 
 
 def _marks_answers(tokenizer: Any) -> bool | None:
@@ -265,7 +280,9 @@ def _marks_answers(tokenizer: Any) -> bool | None:
     return True
 
 
-def _axolotl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[Made | None]:
+def _axolotl(
+    rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path
+) -> list[PreparedRow | None]:
     from axolotl.utils.dict import DictDefault
 
     model, stage = _saved_model(tokenizer, folder), job["stage"]
@@ -299,49 +316,36 @@ def _axolotl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> li
         from axolotl.utils.data.sft import prepare_datasets
         from axolotl.utils.trainer import process_datasets_for_packing
 
-        try:
-            made = prepare_datasets(config, tokenizer)[0]
-            made = process_datasets_for_packing(config, made, None)[0]
-        except ValueError as error:
-            if "no samples left" not in str(error) or job["whole"]:
-                raise
-            return []  # it drops every one of these rows, which by itself is no reason to stop
-        return [
-            _made(tokenizer, row["input_ids"], [(row["input_ids"], _learnt(row["labels"]))])
-            for row in made
-        ]
+        dataset = prepare_datasets(config, tokenizer)[0]
+        dataset = process_datasets_for_packing(config, dataset, None)[0]
+        return [_labelled(tokenizer, row) for row in dataset]
     from axolotl.utils.data.rl import prepare_preference_datasets
     from axolotl.utils.schemas.enums import RLType
 
     config.rl = RLType(stage)
-    made = []
+    prepared: list[PreparedRow | None] = []
     for row in prepare_preference_datasets(config, tokenizer)[0]:
         sides = [row["chosen"], row["rejected"]]
-        ids = [
-            tokenizer(row["prompt"] + side, add_special_tokens=False)["input_ids"] for side in sides
-        ]
-        made.append(
-            {"length": max(map(len, ids)), "seen": row["prompt"] + sides[0], "trained": sides}
-        )
-    return made
+        wholes = [row["prompt"] + side for side in sides]
+        ids = tokenizer(wholes, add_special_tokens=False)["input_ids"]
+        prepared.append({"length": max(map(len, ids)), "seen": wholes[0], "trained": sides})
+    return prepared
 
 
 def _llamafactory(
     rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path
-) -> list[Made | None]:
+) -> list[PreparedRow | None]:
     from llamafactory.data import get_dataset, get_template_and_fix_tokenizer
     from llamafactory.hparams import DataArguments, ModelArguments
     from transformers import Seq2SeqTrainingArguments
 
-    beside = Path(job["path"])
-    described = json.loads((beside.parent / "dataset_info.json").read_bytes())
-    entry = next(each for each in described.values() if each.get("file_name") == beside.name)
+    whole = Path(job["path"])
+    entries = json.loads((whole.parent / "dataset_info.json").read_bytes())
+    name = next(name for name, each in entries.items() if each.get("file_name") == whole.name)
     path = Path(_file_of(rows, job, folder)[0])
     if not job["whole"]:
-        (folder / "dataset_info.json").write_text(
-            json.dumps({"part": {**entry, "file_name": path.name}})
-        )
-    name = next(n for n, each in described.items() if each is entry) if job["whole"] else "part"
+        entry = {**entries[name], "file_name": path.name}
+        (folder / "dataset_info.json").write_text(json.dumps({name: entry}))
     data = DataArguments(
         dataset=name,
         dataset_dir=str(path.parent),
@@ -349,30 +353,27 @@ def _llamafactory(
         overwrite_cache=True,
     )
     template = get_template_and_fix_tokenizer(tokenizer, data)
-    try:
-        made = get_dataset(
-            template,
-            ModelArguments(
-                model_name_or_path=_saved_model(tokenizer, folder), cache_dir=str(folder / "cache")
-            ),
-            data,
-            Seq2SeqTrainingArguments(
-                output_dir=str(folder / "out"),
-                report_to=[],
-                use_cpu=True,
-                remove_unused_columns=False,
-            ),
-            stage="rm" if job["stage"] == "dpo" else job["stage"],
-            tokenizer=tokenizer,
-        )["train_dataset"]
-    except RuntimeError as error:
-        if "Cannot find valid samples" not in str(error) or job["whole"]:
-            raise
-        return []  # it drops every one of these rows, which by itself is no reason to stop
-    return [_labelled(tokenizer, row, ("", "chosen_", "rejected_")) for row in made]
+    dataset = get_dataset(
+        template,
+        ModelArguments(
+            model_name_or_path=_saved_model(tokenizer, folder), cache_dir=str(folder / "cache")
+        ),
+        data,
+        Seq2SeqTrainingArguments(
+            output_dir=str(folder / "out"),
+            report_to=[],
+            use_cpu=True,
+            remove_unused_columns=False,
+        ),
+        stage="rm" if job["stage"] == "dpo" else job["stage"],
+        tokenizer=tokenizer,
+    )["train_dataset"]
+    return [_labelled(tokenizer, row) for row in dataset]
 
 
-def _swift(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[Made | None]:
+def _swift(
+    rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path
+) -> list[PreparedRow | None]:
     from swift.dataset import load_dataset
     from swift.model import get_processor
     from swift.template import get_template
@@ -384,28 +385,24 @@ def _swift(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list
     )
     template.set_mode({"sft": "train", "dpo": "rlhf", "kto": "kto"}[job["stage"]])
     path = _file_of(rows, job, folder)[0]
-    try:
-        loaded = load_dataset([path], num_proc=1, load_from_cache_file=False)[0]
-    except Exception:
-        if job["whole"]:
-            raise
-        return []
-    made: list[Made | None] = []
-    for row in loaded:
+    prepared: list[PreparedRow | None] = []
+    for row in load_dataset([path], num_proc=1, load_from_cache_file=False)[0]:
         # As its lazy data set does: a row that cannot be encoded is passed over, whatever the reason.
         encoded = None
         with contextlib.suppress(Exception):
             encoded = template.encode(dict(row), return_length=True)
         if encoded is None:
-            made.append(None)
-            continue
-        each = _labelled(tokenizer, encoded, ("", "chosen_", "rejected_"))
-        made.append({**each, "length": max(encoded["lengths"])})
+            prepared.append(None)
+        else:
+            length = max(encoded["lengths"])
+            prepared.append({**_labelled(tokenizer, encoded), "length": length})
     # Rows that it deleted are not among the loaded ones, and only the number of those left is known.
-    return made if len(made) == len(rows) else [each for each in made if each is not None]
+    return prepared if len(prepared) == len(rows) else list(filter(None, prepared))
 
 
-def _openrlhf(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[Made | None]:
+def _openrlhf(
+    rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path
+) -> list[PreparedRow | None]:
     from types import SimpleNamespace
 
     from openrlhf.datasets import RewardDataset, SFTDataset
@@ -424,24 +421,25 @@ def _openrlhf(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> l
         keys |= {"prompt_key": prompt_key, "chosen_key": "chosen", "rejected_key": "rejected"}
     strategy = SimpleNamespace(args=SimpleNamespace(data=SimpleNamespace(**keys)))
     common = {"dataset": rows, "tokenizer": tokenizer, "max_length": limit, "strategy": strategy}
-    made: list[Made | None] = []
+    prepared: list[PreparedRow | None] = []
     if job["stage"] == "sft":
-        read = SFTDataset(**common, multiturn=whole, num_processors=1)
-        for ids, _, mask in (read[at] for at in range(len(read))):
+        dataset = SFTDataset(**common, multiturn=whole, num_processors=1)
+        for tokens, _, mask in (dataset[at] for at in range(len(dataset))):
+            ids = tokens[0].tolist()
             # The mask is of the token before each that is learnt.
-            learnt = [False, *(bool(each) for each in mask[0][:-1])]
-            made.append(_made(tokenizer, ids[0].tolist(), [(ids[0].tolist(), learnt)]))
-        return made
+            learnt = [False, *map(bool, mask[0][:-1])]
+            prepared.append(_prepared(tokenizer, [ids], [(ids, learnt)]))
+        return prepared
     is_dpo = job["stage"] == "dpo"
-    read = RewardDataset(**common, is_dpo=is_dpo, num_processors=1)
-    for chosen, _, rejected, _, start in (read[at] for at in range(len(read))):
+    dataset = RewardDataset(**common, is_dpo=is_dpo, num_processors=1)
+    for chosen, _, rejected, _, start in (dataset[at] for at in range(len(dataset))):
         sides = [chosen[0].tolist(), rejected[0].tolist()]
         trained = [(side[start:], None) for side in sides] if is_dpo else None
-        made.append({**_made(tokenizer, sides[0], trained), "length": max(map(len, sides))})
-    return made
+        prepared.append(_prepared(tokenizer, sides, trained))
+    return prepared
 
 
-def _verl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[Made | None]:
+def _verl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[PreparedRow | None]:
     limit = job["limit"] or 1 << 20
     path = _file_of(rows, job, folder)[0]
     if job["stage"] == "sft":
@@ -449,27 +447,27 @@ def _verl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[
         from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
         config = OmegaConf.create({"max_length": limit, "pad_mode": "no_padding"})
-        read: Any = MultiTurnSFTDataset(path, tokenizer, config)
+        dataset: Any = MultiTurnSFTDataset(path, tokenizer, config)
     else:
         from verl.utils.dataset.rm_dataset import RMDataset
 
-        read = RMDataset(path, tokenizer, max_length=limit, cache_dir=str(folder))
-    made: list[Made | None] = []
+        dataset = RMDataset(path, tokenizer, max_length=limit, cache_dir=str(folder))
+    prepared: list[PreparedRow | None] = []
     for at in range(len(rows)):
-        row = read[at]
+        row = dataset[at]
         if job["stage"] == "sft":
             ids, mask = row["input_ids"].tolist(), row["loss_mask"].tolist()
-            made.append(_made(tokenizer, ids, [(ids, list(map(bool, mask)))]))
+            prepared.append(_prepared(tokenizer, [ids], [(ids, list(map(bool, mask)))]))
         else:
             sides = [
                 ids[mask.bool()].tolist()
                 for ids, mask in zip(row["input_ids"], row["attention_mask"], strict=True)
             ]
-            made.append({**_made(tokenizer, sides[0], None), "length": max(map(len, sides))})
-    return made
+            prepared.append(_prepared(tokenizer, sides, None))
+    return prepared
 
 
-LOADERS: dict[str, Any] = {
+LOADERS: dict[str, Loader] = {
     "trl": _trl,
     "axolotl": _axolotl,
     "llamafactory": _llamafactory,
@@ -492,34 +490,36 @@ def _file_of(rows: Any, job: dict[str, Any], folder: Path) -> tuple[str, str]:
     return str(path), "parquet"
 
 
-def _made(tokenizer: Any, ids: list[int], trained: Any) -> Made:
+def _prepared(
+    tokenizer: Any,
+    sides: list[list[int]],
+    trained: Sequence[tuple[list[int], list[bool] | None]] | None,
+) -> PreparedRow:
     """Return a prepared row.
 
     Args:
         tokenizer: to write tokens as text.
-        ids: all the model sees, with the first side.
-        trained: of each side its tokens and which of them are learnt; None for all.
+        sides: all tokens the model sees with each side.
+        trained: of each side its tokens and which of them are learnt, None for all; None if it is not known.
     """
     texts = None
     if trained is not None:
         texts = [
-            tokenizer.decode(
-                [token for at, token in enumerate(side) if learnt is None or learnt[at]]
-            )
+            tokenizer.decode(side if learnt is None else list(compress(side, learnt)))
             for side, learnt in trained
         ]
-    return {"length": len(ids), "seen": tokenizer.decode(ids), "trained": texts}
+    length = max(map(len, sides))
+    return {"length": length, "seen": tokenizer.decode(sides[0]), "trained": texts}
 
 
-def _labelled(tokenizer: Any, row: Any, prefixes: tuple[str, ...]) -> Made:
+def _labelled(tokenizer: Any, row: Any) -> PreparedRow:
     """Return a prepared row with `input_ids` and `labels`, or with those of two sides."""
     sides = [
         (row[f"{prefix}input_ids"], _learnt(row[f"{prefix}labels"]))
-        for prefix in prefixes
+        for prefix in ("", "chosen_", "rejected_")
         if row.get(f"{prefix}input_ids") is not None
     ]
-    made = _made(tokenizer, sides[0][0], sides)
-    return {**made, "length": max(len(ids) for ids, _ in sides)}
+    return _prepared(tokenizer, [ids for ids, _ in sides], sides)
 
 
 def _learnt(labels: list[int]) -> list[bool]:
@@ -564,7 +564,7 @@ def main() -> None:
     """Answer the jobs on standard input; trainers' own output goes to standard error."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    asked = json.loads(sys.stdin.read())
+    order = json.loads(sys.stdin.read())
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(
             MODELSCOPE_CACHE=folder,
@@ -573,7 +573,7 @@ def main() -> None:
             DISABLE_VERSION_CHECK="1",
         )
         try:
-            for answer in run(asked["package"], asked["tokenizer"], asked["jobs"]):
+            for answer in run(order["package"], order["tokenizer"], order["jobs"]):
                 print(json.dumps(answer), file=out, flush=True)
         except Exception:
             traceback.print_exc()

@@ -10,7 +10,7 @@ from curate.errors import UsageError, first_line, missing_extra
 from curate.export.trainer_facts import StageFacts
 from curate.trainer_check.checks import Problems, tools_of
 from curate.trainer_check.data_files import shown
-from curate.trainer_check.examples import ChatMessage, Example
+from curate.trainer_check.examples import ChatMessage, Example, first_difference
 from curate.trainer_check.findings import Problem
 from curate.trainer_check.runner import load_tokenizer
 
@@ -107,16 +107,15 @@ def check_rendered(
         if facts.renders == "template" and not example.is_text:
             _check_carried(example, tokenizer, facts, problems)
     except TemplateError as error:
-        if (
-            facts.renders == "template"
-        ):  # a template of the trainer's own may take what this one does not
+        # A template of the trainer's own may take what this one does not.
+        if facts.renders == "template":
             problems.note("template_fails", shown(str(error), 120))
         return None
     needed = max(map(len, wholes))
     has_two = len(wholes) == 2 and all(problem.code != "identical_sides" for problem in problems)
     if has_two and wholes[0] == wholes[1]:
         problems.note("same_tokens")
-    shared = min(_common_prefix(alone, whole) for whole in wholes)
+    shared = min(first_difference(alone, whole) for whole in wholes)
     if facts.prompt_is_prefix and shared < len(alone):
         detail = f"{len(alone) - shared} of {len(alone)} tokens of the prompt"
         problems.note("prompt_not_prefix", detail)
@@ -218,10 +217,3 @@ def _plain(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         }
         for message in messages
     ]
-
-
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    for at, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return at
-    return min(len(one), len(other))

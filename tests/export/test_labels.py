@@ -30,12 +30,12 @@ def spooled(path: Path, pairs: list[tuple[str, str, str]]) -> list[tuple[Any, ..
             )
         return [
             (
-                row.known["pair_id"],
-                row.known["side"],
-                row.row["label"],
-                row.refusal.reason if row.refusal else None,
+                provenance["pair_id"],
+                provenance["side"],
+                row["label"],
+                refusal.reason if refusal else None,
             )
-            for row in spool.rows()
+            for row, provenance, refusal in spool.rows()
         ]
 
 
