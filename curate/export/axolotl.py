@@ -48,9 +48,7 @@ FACTS: Final = TrainerFacts(
                     "corrupted",
                     "take the dummy question for the answer: an empty text is found at once",
                 ),
-                "several_messages": Fate(
-                    "corrupted", "take the last message of the side and forget the others"
-                ),
+                "several_messages": Fate("corrupted", "train on the last message of the side only"),
                 "untrimmed": Fate("noted", "lose the answer wherever the template trims it"),
             },
             side_fates={
@@ -73,7 +71,7 @@ FACTS: Final = TrainerFacts(
             fates={
                 "too_long": _TOO_LONG,
                 "unknown_role": Fate(
-                    "mis_masked", "render the role as it stands and train on none of its words"
+                    "mis_masked", "render the role unchanged and train on none of its words"
                 ),
                 "content_not_text": None,
                 "no_assistant": Fate("dropped", "drop the row: no token of it would be trained on"),

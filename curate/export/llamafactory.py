@@ -1,12 +1,12 @@
 """LLaMA-Factory: its ShareGPT form for SFT and ranking, with the `dataset_info.json` that declares each file.
 
-The reader wants strict alternation (human or observation, then gpt or function_call) and empties a row that
+The reader requires strict alternation (human or observation, then gpt or function_call) and empties a row that
 breaks it, with a warning, and drops it later; so what does not alternate is refused here. A call is a message of
 JSON; where a text stands beside it, the JSON is marked by `<tool_call>`. `system` and `tools` are texts, empty
 where there is none, as the reader itself has it, so that all rows have the same columns. `dataset_info.json` names
 every column and tag: a partial block resets those it leaves out.
 
-There is no mask by message in the classic reader. Rows of mixed dialogues end with a message to train on and want
+There is no mask by message in the classic reader. Rows of mixed dialogues end with a message to train on and need
 `mask_history: true`, which trains a row's last message only. The v1 engine (`USE_V1=1`) reads weights by message,
 in a form of its own: `sft_salvaged_v1`.
 """
@@ -38,26 +38,24 @@ _SKIPS = "drop the row with a line in the log"
 _TEXT = Fate("stops", "stop: it expects a text")
 _FATES: Final = {
     "missing_column": Fate("dropped", f"{_SKIPS}: an answer is null"),
-    "mixed_shapes": Fate("dropped", f"{_SKIPS}: an answer is to be one message, or one text"),
+    "mixed_shapes": Fate("dropped", f"{_SKIPS}: an answer must be one message, or one text"),
     "unknown_role": Fate("dropped", f"{_SKIPS}: it knows no such role"),
-    "role_order": Fate("dropped", f"{_SKIPS}: it has its turn with other roles"),
+    "role_order": Fate("dropped", f"{_SKIPS}: it expects another role at this place"),
     "prompt_not_open": Fate(
-        "dropped", f"{_SKIPS}: it wants an odd number of messages before the sides"
+        "dropped", f"{_SKIPS}: it expects an odd number of messages before the sides"
     ),
-    "ends_open": Fate("dropped", f"{_SKIPS}: it wants an even number of messages"),
+    "ends_open": Fate("dropped", f"{_SKIPS}: it expects an even number of messages"),
     "empty_prompt": Fate("dropped", f"{_SKIPS}: there is no message to answer"),
     "no_messages": Fate("dropped", f"{_SKIPS}: there is no message to answer"),
     "no_assistant": Fate("dropped", f"{_SKIPS}: there is no answer"),
     "null_content": _TEXT,
     "content_not_text": _TEXT,
-    "label_not_bool": Fate("dropped", f"{_SKIPS}: the label is to be true or false"),
-    "prompt_too_long": Fate(
-        "truncated", "cut off the end of the prompt, which is where the question is"
-    ),
+    "label_not_bool": Fate("dropped", f"{_SKIPS}: the label must be true or false"),
+    "prompt_too_long": Fate("truncated", "cut off the end of the prompt, where the question is"),
 }
 _SIDE_FATES: Final = {
-    "unknown_role": Fate("stops", "stop: a side of no role it knows"),
-    "not_messages": Fate("stops", "stop: a side of no role it knows"),
+    "unknown_role": Fate("stops", "stop: a side has a role it does not know"),
+    "not_messages": Fate("stops", "stop: a side has a role it does not know"),
 }
 
 

@@ -2,7 +2,7 @@
 
 It renders messages by the tokenizer's chat template and never passes tools, so rows with tools are refused. SFT
 rows are whole conversations; with `--data.multiturn` every assistant message is trained on, without it the last
-one only, which is what rows made of mixed dialogues want.
+one only, which is what rows made of mixed dialogues need.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from curate.export.trainer_facts import (
 from curate.export.trainer_module import Columns, Row, TrainingFile
 
 _NO_TOOLS = "OpenRLHF passes no tools to the chat template"
-_FILLED = Fate("dropped", "drop the row without a word: the prompt fills max_len")
-_LETTERS = Fate("corrupted", "hand the letters of the text to the template, each as a message")
+_FILLED = Fate("dropped", "drop the row without a warning: the prompt fills max_len")
+_LETTERS = Fate("corrupted", "pass the letters of the text to the template, each as a message")
 _PAIRS = (
     pairs_in("prompt", "chosen", "rejected"),
     whole_pairs_in("chosen", "rejected", fates={"mixed_shapes": _LETTERS}),
@@ -32,7 +32,7 @@ _FATES: Final = {
         "corrupted", "cut the rejected side at the length of the chosen side's prompt"
     ),
     "prompt_not_prefix": Fate(
-        "corrupted", "cut the answer at the wrong place: the prompt alone renders otherwise"
+        "corrupted", "cut the answer at the wrong place: the prompt alone renders differently"
     ),
 }
 

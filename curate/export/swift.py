@@ -71,7 +71,7 @@ _FATES: Final = {
     "several_messages": None,
     "empty_prompt": None,
     "prompt_not_open": None,
-    "role_order": Fate("dropped", f"{_REPLACES}: questions and answers are to take turns"),
+    "role_order": Fate("dropped", f"{_REPLACES}: questions and answers must alternate"),
     "no_assistant": Fate("mis_masked", "train on no answer: there is none"),
     "ends_open": Fate("mis_masked", "train on no answer: the messages end before one"),
     "side_not_assistant": Fate("mis_masked", "train on no answer: the messages end before one"),

@@ -54,9 +54,9 @@ USUAL: Final[Mapping[str, Fate]] = {
     "missing_column": Fate("stops", "stop: a column it reads is null"),
     "mixed_shapes": Fate("stops", "stop: the columns are not of the form it joins"),
     "not_messages": Fate("stops", "stop: it expects messages, each with a role and a content"),
-    "no_messages": Fate("stops", "stop: it looks at the first message of a list without any"),
+    "no_messages": Fate("stops", "stop: it reads the first message of an empty list"),
     "unknown_role": Fate(
-        "corrupted", "learn the role's name as it stands: its template knows no such role"
+        "corrupted", "train on the role's name unchanged: its template knows no such role"
     ),
     "null_content": Fate(
         "noted", "hand a null to the template; some write it out as the word None"
@@ -68,7 +68,7 @@ USUAL: Final[Mapping[str, Fate]] = {
     "arguments_not_object": Fate(
         "noted", "hand the text to the template; many templates fail on it or encode it twice"
     ),
-    "tools_not_json": Fate("stops", "stop: tools are to be JSON, a list of definitions"),
+    "tools_not_json": Fate("stops", "stop: tools must be JSON, a list of definitions"),
     "tools_not_carried": Fate(
         "corrupted", "leave tools or tool calls out, and train on what is left"
     ),
@@ -87,20 +87,20 @@ USUAL: Final[Mapping[str, Fate]] = {
         "mis_masked",
         "train on every token after the prompt, the user's and the headers among them",
     ),
-    "identical_sides": Fate("corrupted", "train on it without a word; the row teaches nothing"),
+    "identical_sides": Fate("corrupted", "train on it without a warning; the row teaches nothing"),
     "same_tokens": Fate(
-        "corrupted", "train on it without a word; rendered, both sides are the same tokens"
+        "corrupted", "train on it without a warning; rendered, both sides are the same tokens"
     ),
     "no_assistant": Fate("corrupted", "train on no answer: there is none"),
-    "ends_open": Fate("noted", "keep what follows the last answer, untrained"),
+    "ends_open": Fate("noted", "keep what follows the last answer, without training on it"),
     "untrimmed": Fate("noted", "train on the white space too, unless its template trims"),
     "template_fails": Fate("stops", "stop: its chat template refuses the messages"),
-    "too_long": Fate("truncated", "cut off the end, which is where the answer is"),
+    "too_long": Fate("truncated", "cut off the end, where the answer is"),
 }
 """Fates with most trainers; a trainer that differs says so in its own facts."""
 
 CUTS_PROMPT: Final = Fate(
-    "mis_masked", "leave the end of the prompt out, where it renders otherwise with its answer"
+    "mis_masked", "leave the end of the prompt out, where it renders differently with its answer"
 )
 
 

@@ -51,7 +51,7 @@ FILES: Final = (
 
 
 _ANY = "messages text"
-_PROMPT_FILLS = Fate("dropped", "drop the row without a word: the prompt alone fills max_length")
+_PROMPT_FILLS = Fate("dropped", "drop the row without a warning: the prompt alone fills max_length")
 _CHOSEN, _LABEL = frozenset({"chosen", "rejected"}), frozenset({"completion", "label"})
 _PAIRS = (
     pairs_in("prompt", "chosen", "rejected", holds=_ANY),
@@ -70,7 +70,7 @@ FACTS: Final = TrainerFacts(
             limit=1024,
             fates={
                 "too_long": Fate(
-                    "dropped", "drop the row without a word: a side is longer than max_length"
+                    "dropped", "drop the row without a warning: a side is longer than max_length"
                 ),
             },
         ),

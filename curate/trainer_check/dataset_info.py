@@ -136,7 +136,7 @@ class DatasetInfo:
         is_alpaca = self.formatting == "alpaca"
         if self.missing_tags:
             fatal = not is_alpaca and {"role_tag", "content_tag"} & {*self.missing_tags}
-            does = "take the missing tags for unset, not for their defaults"
+            does = "treat the missing tags as unset, not as their defaults"
             if fatal:
                 does = "stop: a message is read by these keys"
             tags = ", ".join(self.missing_tags)

@@ -34,7 +34,7 @@ ADVICE: Final = {
     "several_messages": "keep one assistant message a side; move what comes before into the prompt",
     "empty_side": "leave the row out, or give the side a text or a tool call",
     "identical_sides": "leave the row out",
-    "same_tokens": "leave the row out; the sides differ only in what the template takes away",
+    "same_tokens": "leave the row out; the sides differ only in what the template removes",
     "prefix_differs": "give both sides the same messages up to the last one",
     "unknown_role": "rename the role to one the trainer knows",
     "role_order": "make the roles alternate, or leave the dialogue out",
@@ -46,7 +46,7 @@ ADVICE: Final = {
     "call_not_json": "write the call as the JSON text of an object with name and arguments",
     "arguments_not_object": "write a tool call's arguments as an object, not as text",
     "template_fails": "leave the row out, or use a template that takes such messages",
-    "prompt_not_prefix": "use a template that renders the prompt alike alone and with its answer",
+    "prompt_not_prefix": "use a template that renders the prompt the same alone and with its answer",
     "prompt_too_long": "raise the limit, or leave the row out",
     "too_long": "raise the limit, or leave the row out",
     "label_not_bool": "write the label as true or false",
@@ -54,7 +54,7 @@ ADVICE: Final = {
     "too_few_rows": "collect more rows",
     "system_null": "leave the key `system` out of the file, or fill it in every row",
     "duplicate_prompt": "check that the repeated prompts are meant",
-    "trains_on_all": "set assistant_only_loss=True unless the user's text is to be learnt too",
+    "trains_on_all": "set assistant_only_loss=True unless the model should learn the user's text too",
     "trains_on_all_unclear": "replay through TRL: assistant_only_loss=True leaves it out, but only with a chat "
     "template that marks assistant tokens or that TRL knows",
     "trains_on_all_unmarked": "put {% generation %} and {% endgeneration %} around the assistant's text and end "
@@ -65,8 +65,8 @@ ADVICE: Final = {
     "split_leak": "keep a prompt on one side of the split only",
     "replay_failed": "see its message, and fix or leave out the row",
     "replay_dropped": "see what the trainer logs about the row, or leave it out",
-    "replay_differs": "believe the trainer's own code, and report the difference",
-    "answer_changed": "strip the answer, or use a template that writes it as it stands",
+    "replay_differs": "go by the trainer's own code, and report the difference",
+    "answer_changed": "strip the answer, or use a template that writes it unchanged",
     "others_trained": "check which messages the trainer is told to train on",
     "question_cut": "raise the limit, or leave the row out",
 }
