@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from curate.dialogue import Dialogue, Message
-    from curate.run.ingest import IngestReport
+    from curate.run.ingest_source import IngestReport
     from curate.sources.proposal import Proposal, UnknownShapeError
 
 
@@ -46,7 +46,7 @@ def ingest(
 
     If no shape is certain, a mapping that would read it is proposed, with an example, and nothing is read.
     """
-    from curate.run.ingest import ingest_source
+    from curate.run.ingest_source import ingest_source
     from curate.sources.proposal import UnknownShapeError
 
     try:

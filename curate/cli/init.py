@@ -216,7 +216,7 @@ def _write_first(
     """Write a recipe for data without a ready one; return the object of `--json`."""
     from curate.recipe import parse_source
     from curate.run.first_recipe import RecipeDraft, draft_role, draft_scenario, write_recipe
-    from curate.run.ingest import new_recipe, recipe_name
+    from curate.run.ingest_source import new_recipe, recipe_name
 
     config = parse_source({"path": source})
     path = new_recipe(out or Path(recipe_name(config)))
@@ -307,7 +307,7 @@ def _show_next(path: Path, *, has_judge: bool) -> None:
 def _copy_ready(source: str, out: Path | None, judges: _Judges) -> dict[str, Any]:
     """Write a ready recipe with the judge that was chosen; return the object of `--json`."""
     from curate.run.first_recipe import with_judge
-    from curate.run.ingest import new_recipe
+    from curate.run.ingest_source import new_recipe
     from curate.sources.hub_recipes import find_hub_recipe
 
     recipe = find_hub_recipe(source)

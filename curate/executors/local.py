@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,26 +32,18 @@ class LocalExecutor:
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
         """As `opening.Runner.run`; the engines say how many dialogues are open at the same time."""
-        open_at_once = self.models.open_dialogues(stage.name)
-
-        async def work(item: WorkItem) -> Any:
-            return await make_row(stage, item, self.asks)
-
-        await for_each(items, work, done, open_at_once=open_at_once)
+        work = partial(make_row, stage, asks=self.asks)
+        await for_each(items, work, done, open_at_once=self.models.open_dialogues(stage.name))
 
 
-class AskingNobody:
+class WithoutModels:
     """Runs a stage that makes no model calls."""
 
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
         """As `opening.Runner.run`."""
-        nobody = Asks.of(_refuse)
-
-        async def work(item: WorkItem) -> Any:
-            return await make_row(stage, item, nobody)
-
+        work = partial(make_row, stage, asks=Asks.of(_refuse))
         await for_each(items, work, done, open_at_once=1)
 
 

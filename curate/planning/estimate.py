@@ -58,16 +58,16 @@ class Reservoir:
     def __init__(self, size: int | None = None) -> None:
         self.size = size or SAMPLE
         self.seen = 0
-        self.kept: list[Dialogue] = []
+        self.dialogues: list[Dialogue] = []
         self._random = random.Random(0)
 
     def add(self, dialogue: Dialogue) -> None:
         """Take a dialogue into the sample, or skip it."""
         self.seen += 1
-        if len(self.kept) < self.size:
-            self.kept.append(dialogue)
+        if len(self.dialogues) < self.size:
+            self.dialogues.append(dialogue)
         elif (place := self._random.randrange(self.seen)) < self.size:
-            self.kept[place] = dialogue
+            self.dialogues[place] = dialogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def estimate_left(
     sample: Sequence[Dialogue],
     total: int,
     models: ModelsByRole,
-    kept: Kept,
+    kept_rows: Kept,
     *,
     rates: Rates | None = None,
 ) -> Estimate:
@@ -185,26 +185,12 @@ def estimate_left(
     them, or on all of it. Replies kept for a fork or a natural pair without a row are not taken off.
 
     Args:
-        kept: tells what is there.
+        kept_rows: the rows and replies that there are.
         models: opened, or what is known of them, in each role; not asked.
 
     The other arguments are as for `estimate`.
     """
-    counter = token_counter(models.judge)
-    parts: dict[str, tuple[_Scale, list[Loads]]] = {}
-    with ExitStack() as opened:
-        look_up = nothing_kept
-        if kept.replies is not None:
-            cache = opened.enter_context(ReplyCache(kept.replies))
-            look_up = partial(_kept_reply, cache, _senders(recipe, models))
-        for stage in bind_stages(recipe, models):
-            owed = kept.owed(stage.name, stage.fingerprint)
-            missing = frozenset(
-                owed.missing.filter(owed.missing.is_in([d.content_hash for d in sample]))
-            )
-            some = [dialogue for dialogue in sample if dialogue.content_hash in missing] or sample
-            loads = _loads(stage, some, counter, look_up) if owed.count else []
-            parts[stage.name.value] = _Scale(len(loads), owed.count), loads
+    parts = _parts_left(recipe, sample, models, kept_rows)
     stages = {
         name: scale.stage([summed(of.values()) for of in loads])
         for name, (scale, loads) in parts.items()
@@ -235,6 +221,28 @@ def estimate_left(
         cost_without_cache=over_stages(with_cache=False),
         unpriced=recipe.unpriced,
     )
+
+
+def _parts_left(
+    recipe: Recipe, sample: Sequence[Dialogue], models: ModelsByRole, kept_rows: Kept
+) -> dict[str, tuple[_Scale, list[Loads]]]:
+    """Return by stage what dialogues without a row ask, and how it scales up to all missing rows."""
+    counter = token_counter(models.judge)
+    parts = {}
+    with ExitStack() as opened:
+        look_up = nothing_kept
+        if kept_rows.replies is not None:
+            cache = opened.enter_context(ReplyCache(kept_rows.replies))
+            look_up = partial(_kept_reply, cache, _senders(recipe, models))
+        for stage in bind_stages(recipe, models):
+            owed = kept_rows.owed(stage.name, stage.fingerprint)
+            missing = frozenset(
+                owed.missing.filter(owed.missing.is_in([d.content_hash for d in sample]))
+            )
+            some = [dialogue for dialogue in sample if dialogue.content_hash in missing] or sample
+            loads = _loads(stage, some, counter, look_up) if owed.count else []
+            parts[stage.name.value] = _Scale(len(loads), owed.count), loads
+    return parts
 
 
 def _scaled_up(
@@ -317,7 +325,7 @@ def _loads(
         calls: dict[str, list[Expected]] = defaultdict(list)
         for call in stage.expected_load(dialogue, at=at, look_up=look_up):
             calls[call.role].append(call)
-        loads.append({role: meters[role].load(asked) for role, asked in calls.items()})
+        loads.append({role: meters[role].load(role_calls) for role, role_calls in calls.items()})
     return loads[1:]
 
 

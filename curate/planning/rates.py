@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine, Request, Usage
@@ -102,16 +102,12 @@ async def measure_rates(
             fix="give them with --rate prefill=...,decode=...",
         )
     prefill, decode = done / prefill_seconds, out / decode_seconds
-    usage = Usage(
-        filled.prompt_tokens + decoded.prompt_tokens,
-        filled.cached_tokens + decoded.cached_tokens,
-        filled.completion_tokens + out,
-    )
     source = (
         f"measured with {2 * number} calls: {prefill:,.0f} tokens/s prefilled, "
         f"{decode:,.0f} generated"
     )
-    return MeasuredRates(Rates(prefill=prefill, decode=decode, source=source), 2 * number, usage)
+    rates = Rates(prefill=prefill, decode=decode, source=source)
+    return MeasuredRates(rates, 2 * number, _summed([filled, decoded]))
 
 
 def _longest_prompt(recipe: Recipe, dialogue: Dialogue, engine: Engine) -> Request:
@@ -136,7 +132,6 @@ async def _timed(engine: Engine, requests: Sequence[Request]) -> tuple[Usage, fl
     started = time.perf_counter()
     replies = await asyncio.gather(*(engine.complete([request]) for request in requests))
     seconds = time.perf_counter() - started
-    usage = Usage()
     for [completion] in replies:
         if completion.fault is not None:
             raise EngineError(
@@ -144,9 +139,8 @@ async def _timed(engine: Engine, requests: Sequence[Request]) -> tuple[Usage, fl
                 got=f"{completion.fault.kind}: {completion.fault.detail}",
                 fix="give the rates with --rate prefill=...,decode=...",
             )
-        usage = Usage(
-            usage.prompt_tokens + completion.usage.prompt_tokens,
-            usage.cached_tokens + completion.usage.cached_tokens,
-            usage.completion_tokens + completion.usage.completion_tokens,
-        )
-    return usage, seconds
+    return _summed(completion.usage for [completion] in replies), seconds
+
+
+def _summed(usages: Iterable[Usage]) -> Usage:
+    return Usage(*map(sum, zip(*map(astuple, usages), strict=True)))

@@ -28,6 +28,7 @@ from curate.recipe.sections import (
     check_budget,
     named_run,
 )
+from curate.records import SCORING, StageName
 from curate.records.config import Config
 from curate.selection.columns import (
     ADHERENCE_COLUMNS,
@@ -153,6 +154,12 @@ class Recipe(Config):
         return self.adherence if self.judged_adherence is False else False
 
     @property
+    def scoring_sections(self) -> dict[StageName, Config]:
+        """Return the sections of the stages in which a model scores dialogues, without those that are turned off."""
+        sections = (self.judge, self.judged_adherence, self.metrics, self.factuality)
+        return {name: part for name, part in zip(SCORING, sections, strict=True) if part}
+
+    @property
     def filters_on_adherence(self) -> bool:
         """True when what is selected or forked depends on adherence scores."""
         conditions = [self.fork.where] if self.fork is not False else []
@@ -167,8 +174,7 @@ class Recipe(Config):
     @property
     def asks_models(self) -> bool:
         """True when a stage calls a model; without one, judgments come from `reuse` or there are none."""
-        sections = (self.judge, self.judged_adherence, self.metrics, self.factuality)
-        scores = any(section is not False for section in sections)
+        scores = bool(self.scoring_sections)
         verifies = self.fork is not False or self.natural.verification is not None
         return verifies or (scores and (self.models.lead is not None or not self.reuse))
 

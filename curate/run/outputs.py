@@ -46,6 +46,7 @@ from curate.storage.whole_files import atomic_file
 S = TypeVar("S", Judgment, AdherenceScore)
 
 SCORES = "scores.parquet"
+DECISIONS = "select/decisions.jsonl"
 SETS = ("sft", "rejected", "review", "active")
 VALIDATION = "validation"
 PAIRS, NATURAL_PAIRS, DROPPED_PAIRS = "pairs", "natural_pairs", "dropped_pairs"
@@ -151,7 +152,7 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
     """
     folder = run / "select"
     decisions = decision_columns(decided)
-    with atomic_file(folder / "decisions.jsonl") as out:
+    with atomic_file(run / DECISIONS) as out:
         for part in decisions.iter_slices(_DECISIONS):
             part.write_ndjson(out)
     sizes = {name: int(decisions["sets"].list.contains(name).sum()) for name in SETS}
@@ -168,7 +169,7 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
 
 def read_selection(run: Path) -> pl.DataFrame | None:
     """Return the decisions that `write_selection` wrote, as `selection.rules.decide` gives them; None without any."""
-    path = run / "select" / "decisions.jsonl"
+    path = run / DECISIONS
     if not path.is_file():
         return None
     with readable(path):

@@ -300,7 +300,7 @@ def _estimate(
     try:
         log.estimate = estimate(
             recipe,
-            sample.kept,
+            sample.dialogues,
             sample.seen,
             models,
             rates=rates,
@@ -314,11 +314,11 @@ def _estimate(
         log.warn(f"no estimate could be made: {type(error).__name__}: {error}")
     if recipe.reused_run is None:
         return
-    kept = _kept(job, pairs)
-    gaps = reuse_gaps(recipe, models, kept, Reused.of(recipe.reused_run))
+    kept_rows = _kept(job, pairs)
+    gaps = reuse_gaps(recipe, models, kept_rows, Reused.of(recipe.reused_run))
     left = None
     if gaps and log.estimate is not None:
-        left = estimate_left(recipe, sample.kept, sample.seen, models, kept)
+        left = estimate_left(recipe, sample.dialogues, sample.seen, models, kept_rows)
     for warning in gap_warnings(recipe, gaps, left):
         log.warn(f"{warning}.")
         job.notify(f"{warning}.")

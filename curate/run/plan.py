@@ -128,19 +128,19 @@ async def make_plan(
     sources = open_sources(recipe, limit)
     described, sample, dialogues = _read(recipe, sources, assumed.sample)
     plan = Plan(recipe, folder, described, {}, None, None, [])
-    kept = KeptRows.of(recipe, folder, dialogues)
+    kept_rows = KeptRows.of(recipe, folder, dialogues)
     reused = None if recipe.reused_run is None else Reused.of(recipe.reused_run)
     if not recipe.asks_models:
-        plan.warnings.extend(gap_warnings(recipe, taken_over_gaps(recipe, kept, reused), None))
+        plan.warnings.extend(gap_warnings(recipe, taken_over_gaps(recipe, kept_rows, reused), None))
         return plan
     if assumed.fork_share is not None:
-        kept.fork_share = AssumedShare(assumed.fork_share, "as given")
+        kept_rows.fork_share = AssumedShare(assumed.fork_share, "as given")
     if recipe.executor.kind == "ray":
-        kept = kept.settled()
+        kept_rows = kept_rows.settled()
     arguments = (
         plan,
         sample,
-        kept,
+        kept_rows,
         reused,
         known_rates(assumed.rates, assumed.rates_from),
         assumed.measure,
@@ -155,7 +155,7 @@ async def make_plan(
 async def _with_models(
     plan: Plan,
     sample: Reservoir,
-    kept: KeptRows,
+    kept_rows: KeptRows,
     reused: Reused | None,
     rates: Rates | None,
     measure: bool,
@@ -169,12 +169,14 @@ async def _with_models(
             plan.identities[stage.name.value] = stage.identity
             plan.fingerprints[stage.name.value] = stage.result
             plan.warnings.extend([stage.warning] if stage.warning else [])
-        measured = await measure_rates(recipe, sample.kept, models.judge) if measure else None
+        measured = await measure_rates(recipe, sample.dialogues, models.judge) if measure else None
         rates = measured.rates if measured else rates
         left = None
-        if not kept.is_empty:
-            left = estimate_left(recipe, sample.kept, sample.seen, models, kept, rates=rates)
-        gaps = reuse_gaps(recipe, models, kept, reused)
+        if not kept_rows.is_empty:
+            left = estimate_left(
+                recipe, sample.dialogues, sample.seen, models, kept_rows, rates=rates
+            )
+        gaps = reuse_gaps(recipe, models, kept_rows, reused)
         plan.warnings.extend(gap_warnings(recipe, gaps, left))
         return replace(
             plan,
@@ -182,12 +184,12 @@ async def _with_models(
             measured=measured,
             estimate=estimate(
                 recipe,
-                sample.kept,
+                sample.dialogues,
                 sample.seen,
                 models,
                 rates=rates,
-                fork_share=kept.fork_share,
-                pair_share=kept.pair_share,
+                fork_share=kept_rows.fork_share,
+                pair_share=kept_rows.pair_share,
             ),
             left=left,
         )

@@ -18,7 +18,15 @@ from curate.notebook import cell, dialogue_parts
 from curate.records import SCORING, Manifest
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
-from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, scores_path, stored_pairs
+from curate.run.outputs import (
+    DECISIONS,
+    DROPPED_PAIRS,
+    NATURAL_PAIRS,
+    PAIRS,
+    SCORES,
+    scores_path,
+    stored_pairs,
+)
 from curate.selection.expressions import evaluate
 from curate.storage.line_files import read_records
 from curate.storage.parquet_files import read_frames, readable
@@ -93,7 +101,7 @@ def read_decisions(run: Path) -> Iterator[dict[str, Any]]:
     Raises:
         CurateError: a line is damaged.
     """
-    path = run / "select" / "decisions.jsonl"
+    path = run / DECISIONS
     return read_records(path, _decision) if path.is_file() else iter(())
 
 
@@ -188,7 +196,7 @@ def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, st
 
     None where there is no such dialogue, and before the run has a score table.
     """
-    scores, fingerprint = run / "scores.parquet", manifest.fingerprints.get(stage)
+    scores, fingerprint = run / SCORES, manifest.fingerprints.get(stage)
     if fingerprint is None or not scores.is_file():
         return None
     unscored = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())

@@ -34,7 +34,6 @@ from curate.run.staging import stage_rows
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
 from curate.storage.line_files import read_lines
-from curate.storage.parquet_files import readable
 from curate.wording import plural
 
 _SHOWN = 60  # characters of a value in a message
@@ -212,25 +211,25 @@ class Reused:
             return cls(run, manifest, None)
         return cls(run, manifest, read_index(run, "id", "content_hash"))
 
-    def gap(self, stage: Stage[Any], section: Mapping[str, Any], kept: KeptRows) -> str | None:
+    def gap(self, stage: Stage[Any], section: Mapping[str, Any], kept_rows: KeptRows) -> str | None:
         """Return why some or all rows of a stage cannot be taken over; None where each dialogue has one.
 
         Args:
             stage: as the recipe binds it.
             section: the recipe's section of the stage.
-            kept: the rows that there are.
+            kept_rows: the rows that there are.
         """
-        missing = kept.owed(stage.name, stage.fingerprint).missing
+        missing = kept_rows.owed(stage.name, stage.fingerprint).missing
         if missing.is_empty():
             return None
-        total = kept.dialogues["content_hash"].n_unique()
+        total = kept_rows.dialogues["content_hash"].n_unique()
         fingerprint = self.manifest.fingerprints.get(stage.name)
         begin = f"reuse: {len(missing):,} of {plural(total, 'dialogue')} find no {stage.name} row in {self.run}: "
         if fingerprint is None:
             return f"{begin}that run has no such stage"
         # A run with a calibration names the calibrated rows; the judge's own rows are in the folder beside theirs.
         if fingerprint == stage.fingerprint or (self.run / stage.name / stage.fingerprint).is_dir():
-            return begin + self._other_content(missing, kept.dialogues)
+            return begin + self._other_content(missing, kept_rows.dialogues)
         return begin + "; ".join(self._differences(stage, section))
 
     def _other_content(self, missing: pl.Series, dialogues: pl.DataFrame) -> str:
@@ -292,32 +291,29 @@ def _pair(name: str, there: object, here: object) -> str:
 
 
 def reuse_gaps(
-    recipe: Recipe, models: ModelsByRole, kept: KeptRows, reused: Reused | None
+    recipe: Recipe, models: ModelsByRole, kept_rows: KeptRows, reused: Reused | None
 ) -> list[str]:
     """Return a sentence for each stage whose rows a run does not find in the one it reuses, where it has a judge."""
     if reused is None:
         return []
-    sections = (recipe.judge, recipe.judged_adherence, recipe.metrics, recipe.factuality)
     stages = {stage.name: stage for stage in bind_stages(recipe, models)}
     gaps = (
-        reused.gap(stages[name], section.model_dump(mode="json"), kept)
-        for name, section in zip(SCORING, sections, strict=True)
-        if section
+        reused.gap(stages[name], section.model_dump(mode="json"), kept_rows)
+        for name, section in recipe.scoring_sections.items()
     )
     return [gap for gap in gaps if gap is not None]
 
 
-def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> list[str]:
+def taken_over_gaps(recipe: Recipe, kept_rows: KeptRows, reused: Reused | None) -> list[str]:
     """Return the same sentences where the run has no judge, and takes the rows as they are."""
+    if reused is None:
+        return []
     gaps = []
-    sections = (recipe.judge, recipe.judged_adherence, recipe.metrics, recipe.factuality)
-    for stage, section in zip(SCORING, sections, strict=True):
-        if reused is None or not section:
-            continue
+    for stage in recipe.scoring_sections:
         fingerprint = reused.manifest.fingerprints.get(stage)
         if fingerprint is None:
             gaps.append(f"reuse: {reused.run} has no {stage} rows to take over")
-        elif missing := len(kept.owed(stage, fingerprint).missing):
+        elif missing := len(kept_rows.owed(stage, fingerprint).missing):
             gaps.append(
                 f"reuse: {plural(missing, 'dialogue')} without a {stage} row in {reused.run}"
             )
@@ -367,16 +363,13 @@ def last_pair_share(folder: Path) -> AssumedShare:
 
 def last_fork_share(recipe: Recipe, folder: Path) -> AssumedShare:
     """Return the share of dialogues that `fork.where` admits in the scores of an earlier run in the folder."""
-    scores = folder / "scores.parquet"
-    if not recipe.fork or not scores.is_file():
+    if not recipe.fork or not (folder / SCORES).is_file():
         return FORK_SHARE
     try:
-        with readable(scores):
-            table = pl.read_parquet(scores)
+        table = read_scores(folder)
     except CurateError:
-        return replace(
-            FORK_SHARE, source=f"assumed; {scores} is damaged, and is made anew by a run"
-        )
+        source = f"assumed; {folder / SCORES} is damaged, and is made anew by a run"
+        return replace(FORK_SHARE, source=source)
     if not len(table):
         return FORK_SHARE
     admitted = matches(table, recipe.fork.where)

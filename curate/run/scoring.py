@@ -18,7 +18,7 @@ from curate.adherence.config import AdherenceConfig, describe_threshold
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference_config import EVALUATION_ONLY
 from curate.engines.config import Prices
-from curate.executors.local import AskingNobody
+from curate.executors.local import WithoutModels
 from curate.executors.opening import Runner
 from curate.judging.calibrated_levels import (
     check_adherence,
@@ -169,7 +169,7 @@ async def _compare(job: Job, config: AdherenceConfig) -> StageRows[Any]:
         )
     with job.log.timed(StageName.ADHERENCE):
         stage = reference_stage(config, job.dialogues, job.path / "embeddings.sqlite")
-        rows, _ = await _ask(job, stage, AskingNobody())
+        rows, _ = await _ask(job, stage, WithoutModels())
     return rows
 
 

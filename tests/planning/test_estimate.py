@@ -80,7 +80,7 @@ def test_a_reservoir_keeps_distinct_dialogues_and_counts_all(number: int, size: 
     sample = Reservoir(size)
     for index in range(number):
         sample.add(dialogue(index, turns=1))
-    ids = [kept.id for kept in sample.kept]
+    ids = [dialogue.id for dialogue in sample.dialogues]
     assert sample.seen == number
     assert len(ids) == len(set(ids)) == min(number, size)
 
@@ -90,7 +90,7 @@ def test_a_reservoir_draws_from_the_whole_source() -> None:
     sample = Reservoir(100)
     for index in range(5000):
         sample.add(dialogue(index, turns=1))
-    places = [int(kept.id[1:]) for kept in sample.kept]
+    places = [int(dialogue.id[1:]) for dialogue in sample.dialogues]
     assert 2000 < fmean(places) < 3000
     assert max(places) > 4500
 

@@ -10,7 +10,7 @@ import pytest
 
 from curate.errors import UsageError
 from curate.recipe import load_recipe
-from curate.run.ingest import ingest_source
+from curate.run.ingest_source import ingest_source
 from curate.sources.proposal import UnknownShapeError
 
 
