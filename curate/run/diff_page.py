@@ -70,7 +70,7 @@ def write_diff_page(diff: RunDiff, out: Path, *, max_bytes: int = MAX_BYTES) -> 
                 "key": fingerprint(first.manifest.name, second.manifest.name, diff.sentence),
                 "name": name,
             },
-            "diff": _told(diff),
+            "diff": _diff_figures(diff),
             "meanings": reason_meanings(first.manifest) | reason_meanings(second.manifest),
             "columns": described_columns(rows, _ABOUT | _shift_meanings(rows)),
             "chunks": part.counts,
@@ -219,7 +219,7 @@ def _decided(side: _Side) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
         yield dialogue, shown_body
 
 
-def _told(diff: RunDiff) -> dict[str, Any]:
+def _diff_figures(diff: RunDiff) -> dict[str, Any]:
     """Return the figures of the page; of ids only as many as can be read, since its list has all."""
     figures = diff.model_dump(mode="json")
     table = figures["dialogues"]

@@ -62,51 +62,51 @@ class RowDifferences:
             )
 
 
-def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]:
+def file_differences(run_file: Path, remade_file: Path, place: str) -> Iterator[Difference]:
     """Yield the differences between a file and the same file made again.
 
     Args:
-        kept: the file in the run; JSON, JSONL and Parquet are compared by content.
-        made: the file made again.
+        run_file: JSON, JSONL and Parquet are compared by content.
+        remade_file: the same file, made again.
         place: the file's name in the differences.
 
     Raises:
         CurateError: one of them is damaged, so that it cannot be read.
     """
-    if not kept.is_file():
+    if not run_file.is_file():
         yield Difference(place=place, problem="is missing")
         return
-    if kept.read_bytes() == made.read_bytes():
+    if run_file.read_bytes() == remade_file.read_bytes():
         return
     problem = "differs from what the kept replies give"
-    if kept.suffix not in (".json", ".jsonl", ".parquet"):
+    if run_file.suffix not in (".json", ".jsonl", ".parquet"):
         yield Difference(place=place, problem=problem)
         return
     tally = RowDifferences(place, problem)
-    if kept.suffix == ".json":
-        yield value_difference(_value(kept), _value(made), place)
+    if run_file.suffix == ".json":
+        yield value_difference(_value(run_file), _value(remade_file), place)
         return
-    rows = _frame_rows if kept.suffix == ".parquet" else _lines
-    for number, (old, new) in enumerate(zip_longest(rows(kept), rows(made)), start=1):
+    rows = _frame_rows if run_file.suffix == ".parquet" else _lines
+    for number, (old, new) in enumerate(zip_longest(rows(run_file), rows(remade_file)), start=1):
         if old != new:
             tally.add(_unit(new or old, number), different_fields(old, new))
     yield from tally.differences()
 
 
-def value_difference(kept: Any, made: Any, place: str) -> Difference:
+def value_difference(old: Any, new: Any, place: str) -> Difference:
     """Return the difference of two JSON values that are not equal."""
-    fields = tuple(different_fields(kept, made))
+    fields = tuple(different_fields(old, new))
     problem = "differs from what the kept replies give"
     return Difference(place=place, problem=problem, fields=fields[:_NAMED])
 
 
-def different_fields(kept: Any, made: Any) -> Iterator[str]:
+def different_fields(old: Any, new: Any) -> Iterator[str]:
     """Yield the dotted keys in which two JSON values differ."""
-    if isinstance(kept, Mapping) and isinstance(made, Mapping):
-        yield from changed_keys(kept, made)
-    elif kept is None:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        yield from changed_keys(old, new)
+    elif old is None:
         yield "a row is missing"
-    elif made is None:
+    elif new is None:
         yield "a row is too much"
 
 

@@ -44,7 +44,7 @@ def find_leaks(
     """Find the held-out pairs that are near one that is not, directly or through a chain of near pairs.
 
     Args:
-        read: the accepted pairs in the same order each time; called three times.
+        read_accepted: returns the accepted pairs in the same order each time; called three times.
         is_held_out: tells the validation side.
         near: shingles, and the Jaccard similarity from which on two texts are the same.
         folder: for the temporary file of shingles.
@@ -115,7 +115,7 @@ def _texts(pairs: Iterable[PreferencePair]) -> Iterator[Dialogue]:
     """Three dialogues a pair. A prompt too short to tell anything has no messages, and is near to nothing."""
     for pair in pairs:
         prompt = Dialogue(id="-", messages=pair.prompt)
-        is_told = worth(tokenise(view_text(prompt, "dialogue"))) >= MIN_WORDS
-        yield prompt if is_told else Dialogue(id="-", messages=())
+        is_long_enough = worth(tokenise(view_text(prompt, "dialogue"))) >= MIN_WORDS
+        yield prompt if is_long_enough else Dialogue(id="-", messages=())
         for side in (pair.chosen, pair.rejected):
             yield Dialogue(id="-", messages=pair.prompt if side is None else (*pair.prompt, side))

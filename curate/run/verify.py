@@ -227,11 +227,11 @@ class _Verifier:
 
     def _file_differences(self) -> Iterator[Difference]:
         """Compare all files but those of the dialogues, of the stages' rows and of `trust/`."""
-        made, held = _other_files(self.remade), _other_files(self.run)
-        for name in made:
+        remade_files, run_files = _other_files(self.remade), _other_files(self.run)
+        for name in remade_files:
             self.files += 1
             yield from file_differences(self.run / name, self.remade / name, name)
-        for name in sorted(held.keys() - made.keys()):
+        for name in sorted(run_files.keys() - remade_files.keys()):
             if Path(name).parts[0] in _MADE_WHOLE:
                 yield Difference(place=name, problem="is no file that this run makes")
             else:

@@ -27,7 +27,6 @@ from curate.trust.label_rows import (
     refuse_empty,
     truth_of,
 )
-from curate.wording import plural
 
 ANSWERED_AGAIN = "the same rater answered again later"
 """Reason why a row with a time is not used: in a review file the last answer counts."""
@@ -285,11 +284,10 @@ def _rows_by_item(
 
 
 def _no_label(unused: Unused, *, has_rows: bool) -> UsageError:
-    counts = unused.counts.items()
-    is_about_others = not has_rows or all(why in NO_DIALOGUE for why, _ in counts)
+    is_about_others = not has_rows or unused.counts.keys() <= NO_DIALOGUE
     return UsageError(
         "no label is about a dialogue of this run" if is_about_others else "no label can be used",
-        got="; ".join(f"{plural(n, 'row')}: {why}" for why, n in counts) or "no rows",
+        got="; ".join(unused.reasons()) or "no rows",
         expected="ids or content hashes as `curate show RUN` and scores.parquet have them"
         if is_about_others
         else f"one of the dimensions {', '.join(DIMENSIONS)}; of a turn with its number in `turn`",

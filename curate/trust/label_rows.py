@@ -90,6 +90,15 @@ class Unused:
         self.counts[reason] = self.counts.get(reason, 0) + rows
         self.first.setdefault(reason, place)
 
+    def merge(self, other: Unused) -> None:
+        """Count the rows of another, too."""
+        for reason, rows in other.counts.items():
+            self.add(reason, other.first[reason], rows)
+
+    def reasons(self) -> list[str]:
+        """Return each reason with the number of its rows, in words."""
+        return [f"{plural(rows, 'row')}: {reason}" for reason, rows in self.counts.items()]
+
 
 def read_gold(path: str | Path) -> list[GoldRow]:
     """Read labels from a CSV, JSON Lines or Parquet file, or an export of Label Studio or Argilla.

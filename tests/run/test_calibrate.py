@@ -21,7 +21,8 @@ from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import UsageError
 from curate.recipe import parse_recipe
 from curate.records import AdherenceScore, Calibration, Unscored
-from curate.run.labels.calibrate import Labels, _adherent_turns, calibrate, calibrate_run
+from curate.run.labels.calibrate import Labels, calibrate, calibrate_run
+from curate.run.labels.gold_fit import GoldFit
 from curate.run.pipeline import run_recipe
 from curate.sources import SourceConfig
 from curate.trust.calibration_fit import LabelledScore
@@ -158,7 +159,8 @@ def test_votes_on_turns_without_a_score_are_counted_with_their_place(
     for record, place in ((one, "row 1"), (other, "row 2"), (third, "row 3")):
         votes = Votes(place, {"ann": True, "bob": True, "eve": False})
         gold.adherent_votes[Item(record.content_hash, 2, "adherence")] = votes
-    (read,) = _adherent_turns(gold, records, {one.content_hash: "g"})
+    fit = GoldFit(gold, {}, records, {}, {one.content_hash: "g"})
+    (read,) = fit.adherent_turns()
     assert read == LabelledScore(pytest.approx(likely_of(dialogues[0])), True, "g")
     why = "role adherence of that turn could not be scored"
     none = "role adherence of the dialogue could not be scored"

@@ -19,7 +19,7 @@ from curate.errors import UsageError
 from curate.recipe import Recipe
 from curate.run.labels.agreement import measure_agreement
 from curate.run.labels.calibrate import calibrate_with_gold, merged
-from curate.run.labels.calibrate_metrics import metrics_of
+from curate.run.labels.run_scores import metrics_of
 from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
 from curate.storage.whole_files import write_record

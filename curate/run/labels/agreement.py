@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -42,10 +42,16 @@ from curate.records.agreement import (
 from curate.records.readings import METRIC
 from curate.run.ingest import read_dialogues
 from curate.run.labels.agreement_marks import write_marks
-from curate.run.labels.calibrate_metrics import highest_levels, metrics_of
 from curate.run.labels.drawn_labels import check_hold_out, given_labels, keep_labels, without_kept
 from curate.run.labels.pair_votes import preference_of, votes_by_pair
-from curate.run.labels.run_scores import adherence_of, item_reading, judgments_of, one_judge
+from curate.run.labels.run_scores import (
+    adherence_of,
+    highest_levels,
+    item_reading,
+    judgments_of,
+    metrics_of,
+    one_judge,
+)
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
@@ -56,8 +62,8 @@ from curate.trust.juries import jury_worth
 from curate.trust.label_rows import GivenLabels, PairVote, Unused, split_labels
 from curate.trust.ordinal_agreement import Compared, Levels, measure_dimension
 from curate.trust.raters import EPSILONS
-from curate.wording import plural
 
+R = TypeVar("R")
 LEVELS = ("1", "2", "3", "4", "5")
 YES_NO = ("no", "yes")
 SIDES = ("rejected", "chosen")
@@ -94,9 +100,9 @@ def measure_agreement(
         RunLockedError: another process is writing the folder.
     """
     run = Path(run)
-    given = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
-    measured = agreement_of(run, given, scales=scales, raters=raters, hold_out=hold_out)
-    keep_labels(run, TrustKind.AGREEMENT, given)
+    labels = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
+    measured = agreement_of(run, labels, scales=scales, raters=raters, hold_out=hold_out)
+    keep_labels(run, TrustKind.AGREEMENT, labels)
     write_trust_report(run, measured.report)
     write_marks(run, measured.report)
     return measured
@@ -104,7 +110,7 @@ def measure_agreement(
 
 def agreement_of(
     run: Path,
-    given: GivenLabels,
+    labels: GivenLabels,
     *,
     scales: Mapping[str, Scale] | None,
     raters: str,
@@ -114,12 +120,11 @@ def agreement_of(
     if raters not in EPSILONS:
         raise UsageError("no such kind of raters", got=raters, expected=", ".join(EPSILONS))
     check_hold_out(hold_out)
-    rows, pairs, unused = split_labels(given)
+    rows, pairs, unused = split_labels(labels)
     manifest = read_manifest(run)
     if hold_out and rows:
         rows, held_out = without_kept(run, rows, hold_out)
-        for reason, (place, number) in held_out.items():
-            unused.add(reason, place, number)
+        unused.merge(held_out)
     join = _Join(run, manifest, EPSILONS[raters])
     matched = Gold(unused=unused)
     if rows or not pairs:
@@ -137,7 +142,7 @@ def agreement_of(
             "no label can be compared with a score",
             got="; ".join(
                 [
-                    *(f"{plural(n, 'row')}: {why}" for why, n in matched.unused.counts.items()),
+                    *matched.unused.reasons(),
                     *(f"{name}: {why}" for name, why in join.not_measured.items()),
                 ]
             ),
@@ -147,8 +152,8 @@ def agreement_of(
         sentence=agreement_sentence(join.dimensions, join.shares),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         fingerprints={stage: manifest.fingerprints[stage] for stage in join.judges},
-        gold=given.origin,
-        rows=len(given.rows),
+        gold=labels.origin,
+        rows=len(labels.rows),
         raters=raters,
         scales={name: str(scale) for name, scale in (scales or {}).items()},
         hold_out=hold_out,
@@ -170,7 +175,7 @@ class _Join:
         self._manifest = manifest
         self._epsilon = epsilon
         self.dialogues = {dialogue.content_hash: dialogue for dialogue in read_dialogues(run)}
-        self._groups = {key: held.group or key for key, held in self.dialogues.items()}
+        self._groups = {key: one.group or key for key, one in self.dialogues.items()}
         self.dimensions: dict[str, DimensionAgreement] = {}
         self.judges: dict[str, JudgeIdentity] = {}
         self.not_measured: dict[str, str] = {}
@@ -188,8 +193,7 @@ class _Join:
             for votes in gold.good_votes.values():
                 gold.unused.add("the run has no rubric judge", votes.place, len(votes.by_rater))
             return
-        held = judgments_of(self._run)
-        judgments = {key: held[key] for key in self.dialogues if key in held}
+        judgments = self._in_order(judgments_of(self._run))
         self.judges[StageName.JUDGE] = one_judge(judgments.values(), "judgments")
         fitted = self._calibrated_levels()
         is_calibrated = any(j.identity != j.identity.uncalibrated() for j in judgments.values())
@@ -224,20 +228,20 @@ class _Join:
             means: of people's labels of each item; None for n/a.
             records: of the run, by content hash.
         """
-        known: list[tuple[str, float, float, dict[str, float]]] = []
+        rows: list[tuple[str, float, float, dict[str, float]]] = []
         for item, mean in means:
             record = records.get(item.content_hash)
             if record is None or mean is None or record.identity.engine != "jury":
                 continue
             key = _opinion_key(item, record)
-            each = {held.judge: held.scores[key] for held in record.opinions if key in held.scores}
+            each = {one.judge: one.scores[key] for one in record.opinions if key in one.scores}
             value = scores_of(record).get(key)
             if len(each) == len(record.opinions) and value is not None:
-                known.append((self._groups[item.content_hash], mean, value, each))
+                rows.append((self._groups[item.content_hash], mean, value, each))
         measured = self.dimensions.get(name)
-        if not known or measured is None:
+        if not rows or measured is None:
             return
-        groups, people, jury, opinions = zip(*known, strict=True)
+        groups, people, jury, opinions = zip(*rows, strict=True)
         figures = jury_worth(
             {judge: np.array([each[judge] for each in opinions]) for judge in opinions[0]},
             np.array(jury),
@@ -320,7 +324,7 @@ class _Join:
 
     def _add_good(self, gold: Gold, judgments: Mapping[str, Judgment]) -> None:
         """Compare whether a dialogue is good: by its verdict, and by people's `verdict` or `accept`."""
-        items, decided, people = [], [], []
+        items = []
         for key, votes in gold.good_votes.items():
             if key not in judgments:
                 rows = len(votes.by_rater)
@@ -328,14 +332,12 @@ class _Join:
                 continue
             is_good = judgments[key].verdict in GOOD_VERDICTS
             items.append(self._voted(key, votes, is_good, float(is_good), gold))
-            decided.append((is_good, self._groups[key]))
-            people.append(votes.is_yes)
         self._measure("good", items, YES_NO, scale="no, yes", compared="decisions")
         pool = [
             (judgment.verdict in GOOD_VERDICTS, self._groups[key])
             for key, judgment in judgments.items()
         ]
-        self._correct("good dialogues", pool, decided, people)
+        self._correct("good dialogues", pool, items)
 
     def _voted(self, key: str, votes: Votes, decision: bool, value: float, gold: Gold) -> Compared:
         """Return an item of a yes-or-no question: no is level 1, yes is level 2."""
@@ -385,18 +387,15 @@ class _Join:
                 why = "the run has no role adherence"
                 gold.unused.add(why, votes.place, len(votes.by_rater))
             return
-        held = adherence_of(self._run, needed=True)
-        scores = {key: held[key] for key in self.dialogues if key in held}
+        scores = self._in_order(adherence_of(self._run, needed=True))
         self.judges[StageName.ADHERENCE] = one_judge(scores.values(), "adherence scores")
-        items, decided, people = [], [], []
+        items = []
         for item, votes in gold.adherent_votes.items():
             answer = _adherence_answer(scores.get(item.content_hash), item.turn)
             if isinstance(answer, str):
                 gold.unused.add(answer, votes.place, len(votes.by_rater))
                 continue
             items.append(self._voted(item.content_hash, votes, *answer, gold))
-            decided.append((answer[0], self._groups[item.content_hash]))
-            people.append(votes.is_yes)
         self._measure("adherence", items, YES_NO, scale="violation, adherent", compared="decisions")
         means = (
             (item, fmean(votes.by_rater.values())) for item, votes in gold.adherent_votes.items()
@@ -408,7 +407,7 @@ class _Join:
             for key, score in scores.items()
             for is_adherent in _adherent_answers(score)
         ]
-        self._correct("adherent dialogues" if whole else "adherent turns", pool, decided, people)
+        self._correct("adherent dialogues" if whole else "adherent turns", pool, items)
 
     # ---- pairs
 
@@ -476,26 +475,22 @@ class _Join:
         self,
         name: ShareName,
         pool: Sequence[tuple[bool, str]],
-        decided: Sequence[tuple[bool, str]],
-        people: Sequence[bool],
+        items: Sequence[Compared],
     ) -> None:
-        """Add a share of the whole run, corrected by the judge's errors on the labelled items."""
-        if not decided:
+        """Add a share of the whole run, corrected by the judge's errors on the labelled items (`_voted`)."""
+        if not items:
             return
-        yes = [outcome for outcome, is_yes in zip(decided, people, strict=True) if is_yes]
-        no = [
-            (not answer, group)
-            for (answer, group), is_yes in zip(decided, people, strict=True)
-            if not is_yes
-        ]
-        labelled = [
-            (is_yes_answer, group)
-            for (_, group), is_yes_answer in zip(decided, people, strict=True)
-        ]
-        reported, alone = _trials(pool), _trials(labelled)
+        reported = _trials(pool)
+        people = _trials([(item.people == 2, item.group) for item in items])
+        yes = _trials([(item.judge == 2, item.group) for item in items if item.people == 2])
+        no = _trials([(item.judge == 1, item.group) for item in items if item.people == 1])
         assert reported is not None
-        assert alone is not None
-        self.shares.append(correct_share(name, reported, alone, _trials(yes), _trials(no)))
+        assert people is not None
+        self.shares.append(correct_share(name, reported, people, yes, no))
+
+    def _in_order(self, records: Mapping[str, R]) -> dict[str, R]:
+        """Return the records in the order of the run's dialogues."""
+        return {key: records[key] for key in self.dialogues if key in records}
 
     def _slices(self, key: str, gold: Gold) -> dict[SliceBy, str]:
         dialogue = self.dialogues.get(key)

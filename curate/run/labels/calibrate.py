@@ -1,15 +1,14 @@
 """Fit a judge's calibration to a run's scores and people's labels.
 
-`trust.levels`, `trust.p_good` and `trust.calibration_fit` do the fitting; this module joins scores and labels.
+This module joins scores and labels; `gold_fit` fits each part of a calibration.
 Labels are a file of gold rows (`gold`), or are in the data: for role adherence one label, about a dialogue's last
 assistant turn (as in a benchmark), or a list with one for each assistant turn, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,48 +21,33 @@ from curate.records import (
     TURN_DIMENSIONS,
     AdherenceScore,
     Calibration,
-    CutPoints,
-    GoodModel,
     JudgeCalibration,
     Judgment,
-    MetricsScore,
     Unscored,
 )
 from curate.records.calibration import MetricCalibration
 from curate.records.calibration_file import read_calibration
-from curate.records.readings import (
-    METRIC,
-    conversation_value,
-    dialogue_readings,
-    turn_value,
-)
+from curate.records.readings import METRIC, conversation_value, turn_value
 from curate.run.ingest import read_dialogues
-from curate.run.labels.calibrate_metrics import fit_metrics, fitted, highest_levels, metrics_of
 from curate.run.labels.drawn_labels import without_kept
+from curate.run.labels.gold_fit import GoldFit
 from curate.run.labels.run_scores import (
+    adherence_judge,
     adherence_of,
+    groups_of,
+    highest_levels,
     judgments_of,
-    labelled_readings,
+    metrics_of,
     one_judge,
+    raw_adherence,
 )
 from curate.run.read_back import read_manifest
 from curate.sources import SourceConfig, open_source
 from curate.storage.line_files import read_lines
-from curate.trust.calibration_fit import (
-    CalibrationMethod,
-    Judged,
-    LabelledScore,
-    fit_calibration,
-)
-from curate.trust.gold import Gold, Scale, match_gold, parse_scales
+from curate.trust.calibration_fit import CalibrationMethod, LabelledScore, fit_calibration
+from curate.trust.gold import Scale, match_gold, parse_scales
 from curate.trust.label_rows import GoldRow, Unused, labels_in_data, read_gold
-from curate.trust.levels import (
-    fit_cut_points,
-    share_cut_points,
-)
-from curate.trust.p_good import LabelledDialogue, fit_good
-from curate.trust.raters import krippendorff_alpha
-from curate.wording import plural
+from curate.trust.levels import share_cut_points
 
 _RECORD: TypeAdapter[AdherenceScore | Unscored] = TypeAdapter(AdherenceScore | Unscored)
 
@@ -132,7 +116,7 @@ def calibrate(
         turn
         for dialogue in dialogues
         if label.field in dialogue.labels and dialogue.content_hash in records
-        for turn in _labelled(dialogue, records[dialogue.content_hash], label)
+        for turn in _labelled_scores(dialogue, records[dialogue.content_hash], label)
     ]
     if not turns:
         raise UsageError(
@@ -141,7 +125,7 @@ def calibrate(
             expected="a source whose rows carry that label",
             fix="name the label with --label, or the labelled source with --labels",
         )
-    return fit_calibration(turns, _judge_of(records.values()), method)
+    return fit_calibration(turns, adherence_judge(records.values()), method)
 
 
 def calibrate_run(
@@ -270,71 +254,36 @@ def calibrate_with_gold(
         UsageError: no label is about the run, or nothing could be fitted; says why of each.
     """
     run = Path(run)
-    given = len(rows)
-    rows, kept = without_kept(run, rows, hold_out)
+    usable_rows, kept_rows = without_kept(run, rows, hold_out)
     metrics = metrics_of(run)
-    gold = match_gold(rows, read_dialogues(run), scales, metrics=highest_levels(metrics))
-    gold.rows = given
-    for reason, (place, number) in kept.items():
-        gold.unused.add(reason, place, number)
+    gold = match_gold(usable_rows, read_dialogues(run), scales, metrics=highest_levels(metrics))
+    gold.unused.merge(kept_rows)
     needs_rubric = bool(gold.levels) or (bool(gold.good) and not metrics)
     judgments = judgments_of(run, needed=needs_rubric) if gold.levels or gold.good else {}
     adherence = adherence_of(run, needed=bool(gold.adherent))
-    made: dict[str, CutPoints] = {}
-    not_fitted: dict[str, str] = {}
-    groups = {d.content_hash: d.group or d.content_hash for d in read_dialogues(run)}
-    for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
-        labels = {item: label for item, label in gold.levels.items() if item.dimension == name}
-        if not labels:
-            continue
-        items = list(labelled_readings(labels, judgments, {}, groups, gold.unused))
-        ceiling = krippendorff_alpha([label.each for label in labels.values()])
-        scale = str(gold.scales[name])
-        fit = partial(fit_cut_points, items, scale=scale, ceiling=ceiling, what=name)
-        if (cuts := fitted(name, fit, not_fitted)) is not None:
-            made[name] = cuts
-    good = curve = None
-    measured = fit_metrics(gold, metrics, groups, not_fitted)
-    if gold.good and judgments:
-        fit_p = partial(_fit_good, gold, judgments, adherence, metrics, groups)
-        good = fitted("p_good", fit_p, not_fitted)
-    if gold.adherent:
-        turns = list(_adherent_turns(gold, adherence, groups))
-        curve = fitted(
-            "adherence",
-            lambda: fit_calibration(turns, _judge_of(adherence.values()), method),
-            not_fitted,
-        )
-    if not (made or good or curve or measured):
+    fit = GoldFit(gold, judgments, adherence, metrics, groups_of(run))
+    levels = fit.levels()
+    metric_calibration = fit.metric_calibration()
+    good = fit.good() if gold.good and judgments else None
+    curve = fit.adherence_curve(method) if gold.adherent else None
+    if not (levels or metric_calibration or good or curve):
+        reasons = [f"{name}: {why}" for name, why in fit.not_fitted.items()]
         raise UsageError(
             "nothing could be calibrated",
-            got="\n    ".join(
-                [
-                    *(f"{name}: {why}" for name, why in not_fitted.items()),
-                    *(
-                        f"{plural(count, 'row')}: {why}"
-                        for why, count in gold.unused.counts.items()
-                    ),
-                ]
-            )
-            or "no label",
+            got="\n    ".join([*reasons, *gold.unused.reasons()]) or "no label",
             expected="more labels",
         )
+    items = (*gold.levels, *gold.metrics, *gold.adherent)
     calibration = Calibration(
         kind="calibration",
-        identity=one_judge(judgments.values(), "judgments") if made or good else None,
-        levels=made,
+        identity=one_judge(judgments.values(), "judgments") if levels or good else None,
+        levels=levels,
         good=good,
         adherence=curve,
-        metrics=measured,
-        labelled=tuple(
-            sorted(
-                {item.content_hash for item in (*gold.levels, *gold.metrics, *gold.adherent)}
-                | set(gold.good)
-            )
-        ),
+        metrics=metric_calibration,
+        labelled=tuple(sorted({item.content_hash for item in items} | gold.good.keys())),
     )
-    return Fitted(calibration, gold.rows, gold.unused, not_fitted, gold.assumed_scales)
+    return Fitted(calibration, len(rows), gold.unused, fit.not_fitted, gold.assumed_scales)
 
 
 def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) -> Calibration:
@@ -459,108 +408,21 @@ def _values_of(judgment: Judgment, name: str) -> list[float]:
     return [] if value is None else [value]
 
 
-def _fit_good(
-    gold: Gold,
-    judgments: Mapping[str, Judgment],
-    adherence: Mapping[str, AdherenceScore],
-    metrics: Mapping[str, MetricsScore],
-    groups: Mapping[str, str],
-) -> GoodModel:
-    """Fit `p_good` to the labelled dialogues; role adherence and metrics are readings if all of these have them."""
-    labelled = []
-    for key, is_good in gold.good.items():
-        if key in judgments:
-            labelled.append((key, is_good))
-        else:
-            votes = gold.good_votes[key]
-            rows = len(votes.by_rater)
-            gold.unused.add("the judge could not score the dialogue", votes.place, rows)
-    scores = [adherence.get(key) for key, _ in labelled]
-    judged = [score for score in scores if score and score.scoring_method == "llm_judge"]
-    identities = {score.identity.uncalibrated().model_dump_json() for score in judged}
-    reads = len(judged) == len(labelled) and len(identities) == 1
-    measures = bool(labelled) and all(key in metrics for key, _ in labelled)
-    return fit_good(
-        [
-            LabelledDialogue(
-                dialogue_readings(
-                    judgments[key], score if reads else None, metrics[key] if measures else None
-                ),
-                is_good,
-                groups[key],
-            )
-            for (key, is_good), score in zip(labelled, scores, strict=True)
-        ],
-        judged[0].identity.uncalibrated() if reads else None,
-        one_judge(metrics.values(), "metrics") if measures else None,
-    )
-
-
-def _adherent_turns(
-    gold: Gold, adherence: Mapping[str, AdherenceScore], groups: Mapping[str, str]
-) -> Iterable[LabelledScore]:
-    for item, adherent in gold.adherent.items():
-        record = adherence.get(item.content_hash)
-        votes = gold.adherent_votes[item]
-        place, rows = votes.place, len(votes.by_rater)
-        if record is None:
-            gold.unused.add("role adherence of the dialogue could not be scored", place, rows)
-            continue
-        score = None
-        for turn in record.per_turn:
-            if turn.turn == item.turn and not turn.imputed:
-                score = turn.score if turn.raw_score is None else turn.raw_score
-        if record.conversation is not None and not record.conversation.imputed:
-            raw = record.conversation.raw_score
-            score = record.session_score if raw is None else raw
-        if score is None:
-            gold.unused.add("role adherence of that turn could not be scored", place, rows)
-            continue
-        yield LabelledScore(score, adherent, groups[item.content_hash])
-
-
-def _labelled(
+def _labelled_scores(
     dialogue: Dialogue, record: AdherenceScore, labels: Labels
-) -> Iterable[LabelledScore]:
+) -> Iterator[LabelledScore]:
+    """Yield the scores of a dialogue's labelled turns, or of the dialogue where it was judged as a whole."""
     group = dialogue.group or record.content_hash
-    whole = record.conversation
-    if whole is not None:
-        value = dialogue.labels.get(labels.field)
-        if isinstance(value, list):
-            turn_labels = [
-                turn_label
-                for turn_label in labels.of(dialogue, len(value))
-                if turn_label is not None
-            ]
-            # The conversation keeps its role where every labelled turn does.
-            is_adherent = all(turn_labels) if turn_labels else None
-        else:
-            (is_adherent,) = labels.of(dialogue, 1)
-        raw = record.session_score if whole.raw_score is None else whole.raw_score
-        if is_adherent is not None and not whole.imputed:
-            yield LabelledScore(raw, is_adherent, group)
+    scores = raw_adherence(record)
+    if record.conversation is None:
+        turn_labels = labels.of(dialogue, len(record.per_turn))
+        for turn, label in zip(record.per_turn, turn_labels, strict=True):
+            if label is not None and turn.turn in scores:
+                yield LabelledScore(scores[turn.turn], label, group)
         return
-    for turn, label in zip(record.per_turn, labels.of(dialogue, len(record.per_turn)), strict=True):
-        score = turn.score if turn.raw_score is None else turn.raw_score
-        if label is not None and score is not None and not turn.imputed:
-            yield LabelledScore(score, label, group)
-
-
-def _judge_of(records: Iterable[AdherenceScore]) -> Judged:
-    judges = [
-        Judged(
-            record.identity.uncalibrated(),
-            record.scoring_method,
-            record.evaluation_granularity,
-            record.definition,
-        )
-        for record in records
-    ]
-    first = judges[0]
-    if other := next((judge for judge in judges if judge != first), None):
-        raise UsageError(
-            "the scores are of several judges, or were asked for in several ways",
-            got=f"{first.identity.model} and {other.identity.model}",
-            expected="scores of one judge: a calibration holds for no other",
-        )
-    return first
+    value = dialogue.labels.get(labels.field)
+    answers = labels.of(dialogue, len(value) if isinstance(value, list) else 1)
+    known = [answer for answer in answers if answer is not None]
+    if known and None in scores:
+        # The conversation keeps its role where every labelled turn does.
+        yield LabelledScore(scores[None], all(known), group)

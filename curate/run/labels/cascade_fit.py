@@ -11,6 +11,7 @@ from curate.judging.cascade import CascadeRule
 from curate.records import GOOD_VERDICTS, CascadeFit, JudgeIdentity, Judgment, StageName
 from curate.records.validation_errors import validated
 from curate.run.ingest import read_dialogues
+from curate.run.labels.run_scores import groups_of
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
 from curate.trust.cascade_threshold import Tried, fit_cascade_threshold
@@ -57,7 +58,7 @@ def fit_cascade(
     )
     is_good, unused = _labels(run, gold)
     dialogues: dict[str, Tried] = {}
-    groups = {one.content_hash: one.group or one.content_hash for one in read_dialogues(run)}
+    groups = groups_of(run)
     fitted_groups: set[str] = set()
     for row in _judged(run, manifest.fingerprints[StageName.JUDGE]):
         if rule.highest_sure is not None and not rule.is_checked(row.content_hash):

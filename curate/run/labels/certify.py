@@ -96,9 +96,9 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
     """
     run = Path(run)
     question.check()
-    given = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
+    gold = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
     manifest = read_manifest(run)
-    labels = read_labels(run, given, question.bad, question.of)
+    labels = read_labels(run, gold, question.bad, question.of)
     draw = labels.draw
     if draw is not None and len(draw.sizes) > 1 and question.test != "anytime":
         raise UsageError(
@@ -125,7 +125,7 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
             fix="certify dialogues that the calibration has not seen, or calibrate again with --hold-out 0.5, run again, and "
             "certify with the labels it kept back",
         )
-    return _Certifying(run, manifest, question, of, members, promised, labels, given).certificate()
+    return _Certifying(run, manifest, question, of, members, promised, labels, gold).certificate()
 
 
 def _chosen_by(labels: DrawnLabels, hold_out: float) -> frozenset[str]:
@@ -158,14 +158,14 @@ def question_of(certificate: Certificate) -> Question:
     )
 
 
-def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) -> Certificate:
+def keep_certificate(run: Path, certificate: Certificate, labels: GivenLabels) -> Certificate:
     """Write a certificate and its labels into the run folder, its sentence into the manifest, and return it.
 
     Other questions about the same kind of bad ones, each with a chance of a wrong answer, lower its confidence.
     """
     question, earlier = asked_question(certificate), read_questions(run)
     certificate = after_questions(certificate, other_questions(earlier, certificate))
-    keep_labels(run, certificate.kind, given)
+    keep_labels(run, certificate.kind, labels)
     write_trust_report(run, certificate)
     write_certificate_marks(run, read_manifest(run).fingerprints)
     if question not in earlier:
@@ -235,7 +235,7 @@ class _Certifying:
     members: pl.DataFrame
     promised: pl.DataFrame
     labels: DrawnLabels
-    given: GivenLabels
+    gold: GivenLabels
 
     def certificate(self) -> Certificate:
         """Return the answer."""
@@ -250,7 +250,7 @@ class _Certifying:
         tally, missing = self._tally(self.promised)
         self._refuse_few(tally)
         p = p_value(tally, question.risk)
-        return self._made(self.members, tally, missing, p <= question.error, p_value=p)
+        return self._certificate(self.members, tally, missing, p <= question.error, p_value=p)
 
     def _tally(self, members: pl.DataFrame) -> tuple[Tally, int]:
         """Return the labels of members, and the number of drawn members without a label."""
@@ -309,7 +309,7 @@ class _Certifying:
         missing = sum(unit not in self.labels.bad for unit in looked_at)
         size = self.promised.height
         result = anytime(bad, question.risk, question.error, size)
-        return self._made(
+        return self._certificate(
             self.members,
             simple(sum(bad), len(bad), size),
             missing,
@@ -340,7 +340,7 @@ class _Certifying:
             )
             for other in walked
         )
-        return self._made(
+        return self._certificate(
             self.members.filter(at_or_above),
             step.tally,
             missing,
@@ -350,7 +350,7 @@ class _Certifying:
             threshold=step.threshold,
         )
 
-    def _made(
+    def _certificate(
         self,
         members: pl.DataFrame,
         tally: Tally,
@@ -384,7 +384,7 @@ class _Certifying:
             unused=labels.unused.counts,
             hold_out=question.hold_out,
             rule=question.bad,
-            fingerprint=fingerprint(labels_as_kept(self.given).decode()),
+            fingerprint=fingerprint(labels_as_kept(self.gold).decode()),
         )
         identities = identities_of(manifest, question.column, self.of)
         pairs = is_of_pairs(self.of)

@@ -43,7 +43,6 @@ from curate.trust.label_rows import (
     labels_in_file,
     refuse_empty,
 )
-from curate.wording import plural
 
 REJECTED_PREFERRED = "better = 'rejected'"
 """Default rule for pairs."""
@@ -112,14 +111,14 @@ def labels_path(run: Path, kind: TrustKind) -> Path:
     return run / "trust" / "labels" / f"{kind}.jsonl"
 
 
-def keep_labels(run: Path, kind: TrustKind, given: GivenLabels) -> None:
+def keep_labels(run: Path, kind: TrustKind, labels: GivenLabels) -> None:
     """Write the labels behind a report into the run folder."""
-    write_atomically(labels_path(run, kind), labels_as_kept(given))
+    write_atomically(labels_path(run, kind), labels_as_kept(labels))
 
 
-def labels_as_kept(given: GivenLabels) -> bytes:
+def labels_as_kept(labels: GivenLabels) -> bytes:
     """Return labels as the lines of a file, each with their origin and its place."""
-    lines = ([given.origin, place, row] for place, row in given.rows)
+    lines = ([labels.origin, place, row] for place, row in labels.rows)
     return b"".join(orjson.dumps(line, default=str) + b"\n" for line in lines)
 
 
@@ -133,28 +132,28 @@ def read_kept_labels(path: Path) -> GivenLabels:
     return GivenLabels(rows[0][0] if rows else "", [(place, row) for _, place, row in rows])
 
 
-def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None) -> DrawnLabels:
+def read_labels(run: Path, labels: GivenLabels, rule: str | None, of: str | None) -> DrawnLabels:
     """Return which members are bad by people's labels.
 
     Args:
         run: run folder.
-        given: of dialogues or of pairs.
+        labels: of dialogues or of pairs.
         rule: of what is bad, see `trust.bad_rule`.
         of: the set they are to certify; None where the file says by its columns whether it is of pairs.
 
     Raises:
         UsageError: a file that is none of labels, labels of other dialogues, two of one rater, a rule that does not fit.
     """
-    if not given.rows:
+    if not labels.rows:
         raise UsageError(
-            f"{given.origin} has no labels",
+            f"{labels.origin} has no labels",
             got="no rows",
             fix=f"`curate sample {run}` writes a file to be filled in",
         )
-    rows = _latest(given.rows)
+    rows = _latest(labels.rows)
     pairs = of in PAIR_SETS or (of is None and all(row.get("pair_id") for _, row in rows))
     read_answers = _pair_answers if pairs else _dialogue_answers
-    answers, unused = read_answers(run, given.origin, rows)
+    answers, unused = read_answers(run, labels.origin, rows)
     check_answers(answers)
     draw, drawn = _origin(
         run, [row for _, row in rows], {answer.member for answer in answers}, pairs
@@ -167,37 +166,32 @@ def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None)
 
 def without_kept(
     run: Path, rows: Sequence[GoldRow], hold_out: float
-) -> tuple[list[GoldRow], dict[str, tuple[str, int]]]:
-    """Return the rows to fit to, and by reason those kept for a certificate: the place of the first, and their number."""
+) -> tuple[list[GoldRow], Unused]:
+    """Return the rows to fit to, and those kept for a certificate."""
     reserved: set[str] = set()
     for draw in read_draws(run):
         if draw.purpose == "certify" and not is_of_pairs(draw.of):
             reserved |= set(read_drawn(run, draw).filter("drawn")[UNIT])
     find = DialogueFinder(rows, read_dialogues(run))
-    used: list[GoldRow] = []
-    kept_by_reason: dict[str, tuple[str, int]] = {}
+    usable: list[GoldRow] = []
+    kept_rows = Unused()
     for row in rows:
         dialogue = find(row)
         key = dialogue.content_hash if isinstance(dialogue, Dialogue) else ""
         if key in reserved:
-            reason = "drawn to certify, and kept for that"
+            kept_rows.add("drawn to certify, and kept for that", row.place)
         elif key and is_held_out(key, hold_out):
-            reason = "held out for a certificate"
+            kept_rows.add("held out for a certificate", row.place)
         else:
-            used.append(row)
-            continue
-        place, number = kept_by_reason.get(reason, (row.place, 0))
-        kept_by_reason[reason] = (place, number + 1)
-    if rows and not used:
+            usable.append(row)
+    if rows and not usable:
         raise UsageError(
             "all labels are kept for a certificate",
-            got="; ".join(
-                f"{plural(number, 'row')} {why}" for why, (_, number) in kept_by_reason.items()
-            ),
+            got="; ".join(kept_rows.reasons()),
             expected="labels of other dialogues",
             fix=f"curate sample {run} --for calibrate",
         )
-    return used, kept_by_reason
+    return usable, kept_rows
 
 
 def check_hold_out(share: float) -> None:
@@ -314,12 +308,9 @@ def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answe
 def _refuse_none(answers: Sequence[Answer], unused: Unused, unit: str) -> None:
     if not answers:
         refuse_empty(unused, BETTER if unit == "pair" else "value")
-        reasons = "; ".join(
-            f"{plural(number, 'row')}: {why}" for why, number in unused.counts.items()
-        )
         raise UsageError(
             f"no label is about a {unit} of this run",
-            got=reasons or "no rows",
+            got="; ".join(unused.reasons()) or "no rows",
             expected="a file that `curate sample` wrote, filled in, or ids as the run has them",
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import UsageError
+from curate.judging.metrics.catalogue import HIGHEST
 from curate.records import (
     AdherenceScore,
     JudgeIdentity,
@@ -23,9 +24,11 @@ from curate.records.readings import (
     metric_value,
     turn_value,
 )
+from curate.run.ingest import read_index
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
 from curate.storage.whole_files import damaged
+from curate.trust.calibration_fit import Judged
 from curate.trust.gold import Item, Label
 from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
@@ -71,6 +74,67 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
             "the run has no adherence scores", got=run, fix="run its recipe with `adherence` first"
         )
     return {key: row for key, row in rows or () if isinstance(row, AdherenceScore)}
+
+
+def metrics_of(run: Path) -> dict[str, MetricsScore]:
+    """Return the weighted metrics of a run by content hash; empty for a run without them."""
+    rows = rows_of(run, StageName.METRICS)
+    return {key: row for key, row in rows or () if isinstance(row, MetricsScore)}
+
+
+def highest_levels(metrics: Mapping[str, MetricsScore]) -> dict[str, int]:
+    """Return the highest level of each metric of a run, by name."""
+    return {
+        metric.name: HIGHEST[metric.scale] for row in metrics.values() for metric in row.metrics
+    }
+
+
+def groups_of(run: Path) -> dict[str, str]:
+    """Return by content hash the group of each dialogue of a run: its own hash where it names none."""
+    index = read_index(run, "content_hash", "group")
+    return {key: group or key for key, group in index.iter_rows()}
+
+
+def raw_adherence(record: AdherenceScore) -> dict[int | None, float]:
+    """Return scores before any calibration by turn, of a conversation judged as a whole under None.
+
+    Answers without evidence are left out.
+    """
+    whole = record.conversation
+    if whole is not None:
+        score = record.session_score if whole.raw_score is None else whole.raw_score
+        return {} if whole.imputed else {None: score}
+    scores: dict[int | None, float] = {}
+    for turn in record.per_turn:
+        raw = turn.score if turn.raw_score is None else turn.raw_score
+        if raw is not None and not turn.imputed:
+            scores[turn.turn] = raw
+    return scores
+
+
+def adherence_judge(records: Iterable[AdherenceScore]) -> Judged:
+    """Return the one judge of all records of role adherence, of which there is at least one.
+
+    Raises:
+        UsageError: they are of several judges.
+    """
+    judges = [
+        Judged(
+            record.identity.uncalibrated(),
+            record.scoring_method,
+            record.evaluation_granularity,
+            record.definition,
+        )
+        for record in records
+    ]
+    first = judges[0]
+    if other := next((judge for judge in judges if judge != first), None):
+        raise UsageError(
+            "the scores are of several judges, or were asked for in several ways",
+            got=f"{first.identity.model} and {other.identity.model}",
+            expected="scores of one judge: a calibration holds for no other",
+        )
+    return first
 
 
 @dataclass(frozen=True, slots=True)

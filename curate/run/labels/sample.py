@@ -24,7 +24,6 @@ from curate.records import (
     DrawStratum,
 )
 from curate.records.readings import METRIC
-from curate.run.labels.calibrate_metrics import highest_levels, metrics_of
 from curate.run.labels.populations import (
     UNIT,
     draw_folder,
@@ -36,6 +35,7 @@ from curate.run.labels.populations import (
     without_units,
 )
 from curate.run.labels.question import Question
+from curate.run.labels.run_scores import highest_levels, metrics_of
 from curate.run.labels.sample_files import check_out, write_sample
 from curate.run.labels.sample_page import write_sample_page
 from curate.run.outputs import set_fingerprint
