@@ -12,7 +12,7 @@ import polars as pl
 
 _DIGITS = 4
 CONTENT_SIGNS = 8
-"""Of a content hash: enough to see that a dialogue is not as it was reviewed."""
+"""First characters of a content hash: enough to see that a dialogue is not as it was reviewed."""
 
 
 def encoded(values: Sequence[Any]) -> dict[str, Any]:

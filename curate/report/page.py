@@ -21,7 +21,7 @@ import orjson
 
 CHUNK_DIALOGUES: Final = 100
 CHUNK_BYTES: Final = 1_000_000
-"""Of text before it is compressed; a chunk ends with the dialogue that reaches it."""
+"""Bytes of a chunk before it is compressed; a chunk ends with the dialogue that reaches it."""
 _LEVEL = 9
 
 

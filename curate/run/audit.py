@@ -32,13 +32,12 @@ from curate.records import (
     StageName,
 )
 from curate.run.ingest import read_dialogues, read_index
+from curate.run.labels.run_scores import stored_rows
 from curate.run.outputs import pair_readers, read_scores
 from curate.run.read_back import read_manifest
 from curate.run.runlog import NOT_COUNTED
-from curate.run.staging import scored_rows
 from curate.selection.columns import NOT_SCORED, SCORE_OF, UNSCORED_OF
 from curate.stages import Judged, WorkItem, model_pool, rubric_stage
-from curate.storage.whole_files import damaged
 from curate.trust.audit.audit_figures import audit_sentence, no_failure_modes, of_failure_mode
 from curate.trust.audit.judgment_audit import JudgmentAudit, repeat_checks
 from curate.trust.audit.pair_audit import no_pair_checks, pair_checks
@@ -54,9 +53,6 @@ LEAST_AGAIN = 20
 _NOT_ASKED = "not asked for (`--again 0.05` judges a twentieth of the dialogues a second time)"
 
 _PARTS: tuple[AuditPart, ...] = get_args(AuditPart)
-
-Progress = Callable[[int, int], None]
-"""Called with how many dialogues were judged again, and how many will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +71,16 @@ class SecondJudging:
 
 
 def audit_run(
-    run: Path, again: SecondJudging | None = None, progress: Progress = lambda *_: None
+    run: Path,
+    again: SecondJudging | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> AuditReport:
     """Look for what is wrong with a run, without labels.
 
     Args:
         run: the run folder.
         again: dialogues to judge a second time, as `plan_second_judging` gives them; None: no calls.
-        progress: see `Progress`.
+        progress: called with how many dialogues were judged again, and how many will be.
 
     Raises:
         UsageError: no run, or one without scores; the judge that would be asked again is another.
@@ -159,12 +157,9 @@ def _judgments(
     run: Path, manifest: Manifest, distinct: pl.DataFrame
 ) -> Iterator[tuple[str, Judgment]]:
     """Yield id and judgment of each dialogue that has a verdict."""
-    fingerprint = manifest.fingerprints.get(StageName.JUDGE)
-    if fingerprint is None:
+    rows = stored_rows(run, manifest, StageName.JUDGE)
+    if rows is None:
         return
-    rows = scored_rows(run, StageName.JUDGE, fingerprint)
-    if rows.damage:
-        raise damaged(rows.folder, rows.damage[0])
     judged = distinct.filter(pl.col("verdict").is_not_null())
     ids = dict(judged.select("content_hash", "id").iter_rows())
     for key, row in rows.stored(judged["content_hash"]):
@@ -172,7 +167,7 @@ def _judgments(
 
 
 def _judge_again(
-    run: Path, manifest: Manifest, again: SecondJudging, progress: Progress
+    run: Path, manifest: Manifest, again: SecondJudging, progress: Callable[[int, int], None]
 ) -> dict[str, Judged]:
     recipe = parse_recipe(manifest.recipe).model_copy(update={"fork": False, "metrics": False})
     replies = run / "trust" / "again.sqlite"

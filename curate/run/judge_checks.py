@@ -88,7 +88,7 @@ def _swapped_sample(job: Job, size: int) -> tuple[dict[str, Dialogue], str]:
 
 
 def check_judge_scores(
-    job: Job, judgments: StageRows[Judgment | Unscored], swapped: Swapped | None = None
+    job: Job, judgments: StageRows[Judgment | Unscored], swapped: Swapped | None
 ) -> None:
     """Check the run's judgments, equal dialogues once; the result stands in the report of their stage."""
     hashes = job.hashes()

@@ -112,7 +112,7 @@ def drop_leaks(run: Path, held_out: Collection[str], near: NearConfig) -> PairCo
 
 
 def _texts(pairs: Iterable[PreferencePair]) -> Iterator[Dialogue]:
-    """Three dialogues a pair. A prompt too short to tell anything has no messages, and is near to nothing."""
+    """Yield three dialogues a pair. A prompt too short to tell anything has no messages, and is near to nothing."""
     for pair in pairs:
         prompt = Dialogue(id="-", messages=pair.prompt)
         is_long_enough = worth(tokenise(view_text(prompt, "dialogue"))) >= MIN_WORDS

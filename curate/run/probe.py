@@ -7,7 +7,7 @@ that was stopped goes on where it stopped, and a second card of the same cases n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,12 +146,8 @@ def probe_judge(
                     if progress is not None:
                         progress(done, len(jobs))
 
-                async def work(job: Callable[[], Awaitable[None]]) -> None:
-                    await job()
-
-                await for_each(
-                    jobs, work, count, open_at_once=models.facts.open_dialogues(StageName.JUDGE)
-                )
+                open_at_once = models.facts.open_dialogues(StageName.JUDGE)
+                await for_each(jobs, lambda job: job(), count, open_at_once=open_at_once)
             return prober, {StageName.JUDGE.value: recipe_stage.result}
 
     prober, fingerprints = run_in_loop(ask_all())

@@ -168,6 +168,6 @@ def _clean_dialogues(recipe: Recipe, data: str | None, limit: int, seed: int) ->
 
 
 def is_in_words(case: ProbeCase) -> bool:
-    """Whether a model could write the flaw: its kind is one of words, and the message has text."""
+    """Return whether a model could write the flaw: its kind is one of words, and the message has text."""
     message = case.untouched.messages[case.index]
     return case.kind not in _PLANTED_BY_EDIT and bool(message.content.strip())

@@ -115,7 +115,7 @@ def _sentence(value: Any, kind: TrustKind, fingerprints: Mapping[str, str]) -> s
 
 
 def is_current(measured: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether rows of these fingerprints, by stage, are among those that the run has now."""
+    """Return whether rows of these fingerprints, by stage, are among those that the run has now."""
     return all(now.get(stage) == fingerprint for stage, fingerprint in measured.items())
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 import polars as pl
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from curate.dialogue import Dialogue, Frozen
 from curate.engines.accounting import Accounting
@@ -231,7 +231,7 @@ class _Verifier:
         for name in remade_files:
             self.files += 1
             yield from file_differences(self.run / name, self.remade / name, name)
-        for name in sorted(run_files.keys() - remade_files.keys()):
+        for name in sorted({*run_files} - {*remade_files}):
             if Path(name).parts[0] in _MADE_WHOLE:
                 yield Difference(place=name, problem="is no file that this run makes")
             else:
@@ -342,9 +342,7 @@ class _KeptExecutor:
             if sum(engine.missing for engine in self.engines) == before:
                 return row
             run_row = run_rows.get(item.key)
-            if run_row is not None and _without_faults(_plain(run_row)) == _without_faults(
-                _plain(row)
-            ):
+            if run_row is not None and _without_faults(run_row) == _without_faults(row):
                 self.no_reply[stage.name] += 1
                 return run_row  # type: ignore[no-any-return]
         return row
@@ -384,16 +382,10 @@ def _mapping(row: Any) -> Any:
     return {str(number): one for number, one in enumerate(row)} if isinstance(row, list) else row
 
 
-def _plain(row: Any) -> Any:
-    return (
-        [one.model_dump(mode="json") for one in row]
-        if isinstance(row, list)
-        else row.model_dump(mode="json")
-    )
-
-
 def _without_faults(value: Any) -> Any:
-    """Return a record without the kind of a call's failure and its details."""
+    """Return records as JSON values, without the kind of a call's failure and its details."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
     if isinstance(value, dict):
         return {
             name: _without_faults(part)
@@ -419,12 +411,12 @@ def _is_stage(name: str) -> bool:
     return name in {stage.value for stage in StageName}
 
 
-def _other_files(run: Path) -> dict[str, None]:
+def _other_files(run: Path) -> list[str]:
     """Return the files of a run but its inputs, its manifest, the rows of its stages and its trust reports; relative, sorted."""
     paths = (path.relative_to(run) for path in sorted(run.rglob("*")) if path.is_file())
-    return {
-        path.as_posix(): None
+    return [
+        path.as_posix()
         for path in paths
         if not (path.name.startswith(".") or path.name in _TAKEN or path.parts[0] == "trust")
         and not (_is_stage(path.parts[0]) and len(path.parts) > 2)
-    }
+    ]

@@ -1,4 +1,4 @@
-"""The part of `curate verify` that is about `trust/`: each report made again from the labels, outcomes and draws beside it.
+"""The trust reports in `curate verify`: each is made again from the labels, outcomes and draws that are kept with it.
 
 A report that nothing kept can make again, and one of rows that the run no longer has, is named as not checked.
 """
@@ -23,17 +23,16 @@ from curate.records import (
 from curate.run.audit import audit_run
 from curate.run.file_differences import Difference, RowDifferences, value_difference
 from curate.run.labels.agreement import agreement_of
-from curate.run.labels.certify import (
+from curate.run.labels.certify import after_questions, certify_run
+from curate.run.labels.drawn_labels import labels_path, read_kept_labels
+from curate.run.labels.populations import draw_folder, read_drawn, read_draws
+from curate.run.labels.question import (
     QUESTIONS,
-    after_questions,
     asked_question,
-    certify_run,
     other_questions,
     question_of,
     read_questions,
 )
-from curate.run.labels.drawn_labels import labels_path, read_kept_labels
-from curate.run.labels.populations import draw_folder, read_drawn, read_draws
 from curate.run.labels.sample import draw_again
 from curate.run.probe import outcomes_path, read_probe
 from curate.run.trust_reports import is_current, read_trust_report, report_path

@@ -214,7 +214,7 @@ def test_a_run_is_calibrated_and_the_next_one_uses_it(tmp_path: Path) -> None:
 
         # Labels of another source, matched by what the dialogues say, or by id.
         run("bare", unlabelled)
-    found = calibrate_run(tmp_path / "bare", SourceConfig(path=str(data)))
+    found = calibrate_run(tmp_path / "bare", SourceConfig(path=str(data))).adherence
     assert found == made
     with pytest.raises(UsageError, match="none with a label"):
         calibrate_run(tmp_path / "bare")
@@ -227,7 +227,8 @@ def test_a_file_of_records_serves_and_anything_else_is_named(
     records = scored(dialogues)
     file.write_text("".join(record.model_dump_json() + "\n" for record in records))
     source = SourceConfig(path=str(tmp_path / "rows.jsonl"))
-    made = calibrate_run(file, source, method="isotonic")
+    made = calibrate_run(file, source, method="isotonic").adherence
+    assert made is not None
     assert made.method == "isotonic"
     assert made == calibrate(records, dialogues, method="isotonic")
     with pytest.raises(UsageError, match="--labels"):

@@ -19,10 +19,9 @@ from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import parse_recipe
 from curate.records import Certificate, TrustKind
-from curate.run.labels.certify import question_of
 from curate.run.labels.drawn_labels import is_held_out
 from curate.run.labels.populations import draw_folder, read_drawn, read_draws
-from curate.run.labels.question import Question
+from curate.run.labels.question import Question, question_of
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report

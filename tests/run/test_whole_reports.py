@@ -137,7 +137,7 @@ def test_a_fitted_calibration(tmp_path: Path) -> None:
             "export": False,
         }
         run_recipe(parse_recipe(recipe), out=tmp_path / "run")
-    found = calibrate_run(tmp_path / "run")
+    found = calibrate_run(tmp_path / "run").adherence
     assert found is not None
     check(kept(found.model_dump(mode="json"), tmp_path), FILES / "calibration.json")
 

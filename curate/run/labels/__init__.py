@@ -1,1 +1,1 @@
-"""What joins people's labels with a run: draws to label, agreement, certificates, fitted calibrations and curves."""
+"""Joins of people's labels with a run: draws to label, agreement, certificates, fitted calibrations and curves."""

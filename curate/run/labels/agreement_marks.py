@@ -1,4 +1,4 @@
-"""What a report of agreement adds to a run: warnings about conditions, and a file beside its exports.
+"""Apply a report of agreement to a run: warnings about conditions, and a file beside its exports.
 
 A dimension that is not for use still stands in every row, so whoever filters by it, or trains on the result, has to
 know.

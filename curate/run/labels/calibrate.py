@@ -73,15 +73,13 @@ class Labels:
         """
         value = dialogue.labels.get(self.field)
         values = value if isinstance(value, list) else [None] * (answers - 1) + [value]
-        if len(values) != answers or any(
-            isinstance(one_value, dict | list) for one_value in values
-        ):
+        if len(values) != answers or any(isinstance(one, dict | list) for one in values):
             raise UsageError(
                 f"the label '{self.field}' of dialogue {dialogue.id} does not fit its turns",
                 got=f"{str(value)[:80]} for {answers} assistant turns",
                 expected="one value, of the last assistant turn, or a list with one for each",
             )
-        return [None if one_value is None else self._is_adherent(one_value) for one_value in values]
+        return [None if one is None else self._is_adherent(one) for one in values]
 
     def _is_adherent(self, value: Any) -> bool:
         if isinstance(value, int) and value in (0, 1):  # booleans are integers, too
@@ -134,8 +132,8 @@ def calibrate_run(
     *,
     labels: Labels | None = None,
     method: CalibrationMethod = "platt",
-) -> JudgeCalibration:
-    """Fit a calibration to the scores of a run folder, or of a file of adherence records.
+) -> Calibration:
+    """Fit the curve of role adherence to the scores of a run folder, or of a file of adherence records.
 
     Args:
         scores: run folder, or JSON Lines of adherence records, as `curate schema adherence` describes.
@@ -152,8 +150,13 @@ def calibrate_run(
             got=f"{scores}: no such file or folder",
             expected="a run folder, or JSON Lines of adherence records",
         )
-    dialogues = labelled_dialogues(scores, source)
-    return calibrate(_read_scores(scores), dialogues, labels=labels, method=method)
+    labels = labels or Labels()
+    dialogues = [one for one in labelled_dialogues(scores, source) if labels.field in one.labels]
+    return Calibration(
+        kind="calibration",
+        adherence=calibrate(_read_scores(scores), dialogues, labels=labels, method=method),
+        labelled=tuple(sorted({dialogue.content_hash for dialogue in dialogues})),
+    )
 
 
 def labelled_dialogues(scores: Path, source: SourceConfig | None = None) -> Iterable[Dialogue]:
@@ -220,9 +223,7 @@ def calibrate_by(
     if isinstance(origin, Mapping):
         return Fitted(calibrate_with_shares(scores, origin))
     if origin is None and dimension is None:
-        adherence = calibrate_run(scores, source, labels=labels, method=method)
-        labelled = labelled_in_data(scores, source, labels)
-        return Fitted(Calibration(kind="calibration", adherence=adherence, labelled=labelled))
+        return Fitted(calibrate_run(scores, source, labels=labels, method=method))
     if origin is not None:
         rows = read_gold(origin)
     else:
@@ -313,14 +314,6 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
             levels[name] = share_cut_points(values, expected)
     return Calibration(
         kind="calibration", identity=one_judge(judgments.values(), "judgments"), levels=levels
-    )
-
-
-def labelled_in_data(scores: Path, source: SourceConfig | None, labels: Labels) -> tuple[str, ...]:
-    """Return the content hashes of the dialogues that have a label; see `calibrate_run`."""
-    dialogues = labelled_dialogues(scores, source)
-    return tuple(
-        sorted({dialogue.content_hash for dialogue in dialogues if labels.field in dialogue.labels})
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,9 +11,8 @@ from curate.judging.cascade import CascadeRule
 from curate.records import GOOD_VERDICTS, CascadeFit, JudgeIdentity, Judgment, StageName
 from curate.records.validation_errors import validated
 from curate.run.ingest import read_dialogues
-from curate.run.labels.run_scores import groups_of
+from curate.run.labels.run_scores import groups_of, judgments_of
 from curate.run.read_back import read_manifest
-from curate.run.staging import scored_rows
 from curate.trust.cascade_threshold import Tried, fit_cascade_threshold
 from curate.trust.gold import match_gold
 from curate.trust.label_rows import Unused, read_gold
@@ -57,20 +56,7 @@ def fit_cascade(
         "the run's cascade cannot be read",
     )
     is_good, unused = _labels(run, gold)
-    dialogues: dict[str, Tried] = {}
-    groups = groups_of(run)
-    fitted_groups: set[str] = set()
-    for row in _judged(run, manifest.fingerprints[StageName.JUDGE]):
-        if rule.highest_sure is not None and not rule.is_checked(row.content_hash):
-            continue
-        if is_good is not None and row.content_hash not in is_good:
-            continue
-        truth = None if is_good is None else is_good[row.content_hash]
-        # One dialogue a group: what is alike counts once.
-        group = groups[row.content_hash]
-        if group not in fitted_groups and (dialogue := _tried(row, truth)) is not None:
-            dialogues[row.content_hash] = dialogue
-            fitted_groups.add(group)
+    dialogues = _dialogues(run, rule, is_good)
     threshold = fit_cascade_threshold(list(dialogues.values()), risk, confidence)
     first, second = (JudgeIdentity.model_validate(judge) for judge in identity.sampling["judges"])
     error = (
@@ -110,10 +96,23 @@ def _labels(run: Path, gold: Path | None) -> tuple[Mapping[str, bool] | None, Un
     return labels.good, labels.unused
 
 
-def _judged(run: Path, fingerprint: str) -> Iterator[Judgment]:
-    for _, row in scored_rows(run, StageName.JUDGE, fingerprint).read():
-        if isinstance(row, Judgment):
-            yield row
+def _dialogues(
+    run: Path, rule: CascadeRule, is_good: Mapping[str, bool] | None
+) -> dict[str, Tried]:
+    """Return the dialogues to fit to by content hash: one a group, since what is alike counts once."""
+    groups = groups_of(run)
+    dialogues: dict[str, Tried] = {}
+    fitted_groups: set[str] = set()
+    for key, row in judgments_of(run).items():
+        if rule.highest_sure is not None and not rule.is_checked(key):
+            continue
+        if (is_good is not None and key not in is_good) or groups[key] in fitted_groups:
+            continue
+        dialogue = _tried(row, None if is_good is None else is_good[key])
+        if dialogue is not None:
+            dialogues[key] = dialogue
+            fitted_groups.add(groups[key])
+    return dialogues
 
 
 def _tried(row: Judgment, truth: bool | None) -> Tried | None:

@@ -7,15 +7,13 @@ whose labels fitted the judge's calibration are set apart, and nothing is promis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import orjson
 import polars as pl
-from pydantic import TypeAdapter
 
 from curate.errors import UsageError
 from curate.records import (
@@ -51,11 +49,17 @@ from curate.run.labels.populations import (
     used_to_fit,
     without_units,
 )
-from curate.run.labels.question import Question
+from curate.run.labels.question import (
+    QUESTIONS,
+    Question,
+    asked_question,
+    other_questions,
+    read_questions,
+)
 from curate.run.outputs import set_fingerprint
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
-from curate.storage.line_files import LineFile, read_records
+from curate.storage.line_files import LineFile
 from curate.storage.stage_rows import fingerprint
 from curate.trust.guarantee import (
     Stratum,
@@ -74,8 +78,6 @@ from curate.trust.guarantee import (
 from curate.trust.label_rows import GivenLabels
 from curate.wording import plural
 
-QUESTIONS = "trust/questions.jsonl"
-_QUESTION: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 UNKNOWN_ORIGIN = "The labels are of unknown origin: this holds only if they were drawn at random."
 
 
@@ -145,19 +147,6 @@ def _default_set(question: Question, labels: DrawnLabels) -> str:
     return "pairs" if labels.pairs else SCORED if question.column else SFT
 
 
-def question_of(certificate: Certificate) -> Question:
-    """Return the question that a certificate answers."""
-    return Question(
-        certificate.labels.rule,
-        certificate.risk,
-        certificate.confidence,
-        certificate.certified.of,
-        certificate.certified.column,
-        certificate.test == "anytime",
-        certificate.labels.hold_out,
-    )
-
-
 def keep_certificate(run: Path, certificate: Certificate, labels: GivenLabels) -> Certificate:
     """Write a certificate and its labels into the run folder, its sentence into the manifest, and return it.
 
@@ -172,41 +161,6 @@ def keep_certificate(run: Path, certificate: Certificate, labels: GivenLabels) -
         with LineFile(run / QUESTIONS) as lines:
             lines.append(orjson.dumps(question))
     return certificate
-
-
-def asked_question(certificate: Certificate) -> dict[str, Any]:
-    """Return the question of a certificate as `trust/questions.jsonl` has it."""
-    certified = certificate.certified
-    question: dict[str, Any] = {
-        "bad": certificate.bad,
-        "kind": certificate.kind,
-        "test": certificate.test,
-        "of": certified.of,
-        "column": certified.column,
-        "draw": certificate.labels.draw,
-    }
-    if certificate.test == "threshold":
-        return question | {"risk": certificate.risk, "confidence": certificate.confidence}
-    return question | {"set": certified.fingerprint}
-
-
-def read_questions(run: Path) -> list[dict[str, Any]]:
-    """Return the questions that certificates of a run have answered, in order.
-
-    Raises:
-        CurateError: a line is damaged.
-    """
-    path = run / QUESTIONS
-    return list(read_records(path, _QUESTION.validate_json)) if path.is_file() else []
-
-
-def other_questions(questions: Iterable[Mapping[str, Any]], certificate: Certificate) -> int:
-    """Return how many of the questions are others about the same kind of bad ones."""
-    own, about = asked_question(certificate), (certificate.bad, certificate.kind)
-    return sum(
-        question != own and (question.get("bad"), question.get("kind")) == about
-        for question in questions
-    )
 
 
 def after_questions(certificate: Certificate, others: int) -> Certificate:
@@ -250,7 +204,7 @@ class _Certifying:
         tally, missing = self._tally(self.promised)
         self._refuse_few(tally)
         p = p_value(tally, question.risk)
-        return self._certificate(self.members, tally, missing, p <= question.error, p_value=p)
+        return self._build(self.members, tally, missing, p <= question.error, p_value=p)
 
     def _tally(self, members: pl.DataFrame) -> tuple[Tally, int]:
         """Return the labels of members, and the number of drawn members without a label."""
@@ -281,7 +235,7 @@ class _Certifying:
                 got=f"{plural(tally.labelled, 'label')} of the set",
                 expected=f"{least}, if not one of them is bad, for a risk of {question.risk:g} with a confidence of "
                 f"{question.confidence:g}",
-                fix=f"label more (`curate sample {self.run} -n ...`; `curate certify --plan` says how many), or bear "
+                fix=f"label more (`curate sample {self.run} -n ...`; `curate certify --plan` says how many), or accept "
                 "more risk",
             )
 
@@ -309,7 +263,7 @@ class _Certifying:
         missing = sum(unit not in self.labels.bad for unit in looked_at)
         size = self.promised.height
         result = anytime(bad, question.risk, question.error, size)
-        return self._certificate(
+        return self._build(
             self.members,
             simple(sum(bad), len(bad), size),
             missing,
@@ -340,7 +294,7 @@ class _Certifying:
             )
             for other in walked
         )
-        return self._certificate(
+        return self._build(
             self.members.filter(at_or_above),
             step.tally,
             missing,
@@ -350,7 +304,7 @@ class _Certifying:
             threshold=step.threshold,
         )
 
-    def _certificate(
+    def _build(
         self,
         members: pl.DataFrame,
         tally: Tally,

@@ -8,12 +8,12 @@ a judge whose preference tells nothing is not asked for the scores, which cost s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, TypeGuard
+from typing import Literal
 
 import polars as pl
 
@@ -292,54 +292,54 @@ class _Reader:
         Raises:
             UsageError: there are too few, or its preference does not tell the sides apart.
         """
-        compared: list[tuple[KnownSides, float]] = []
-        pairs: list[KnownPair] = []
-
-        async def compare(pair: KnownSides) -> float | str:
-            return await _preference(pair, self.asks, self.config)
-
-        def take_preference(pair: KnownSides, answer: float | str) -> None:
-            if self._is_scored(answer):
-                compared.append((pair, answer))
-
-        async def score(item: tuple[KnownSides, float]) -> float | str:
-            return await _margin(item[0], self.asks, self.config)
-
-        def take_margin(item: tuple[KnownSides, float], answer: float | str) -> None:
-            pair, preference = item
-            if self._is_scored(answer):
-                pairs.append(KnownPair(preference, answer, pair.group, pair.kind))
-
-        await for_each(self.plan.pairs, compare, take_preference, open_at_once=self.open_at_once)
-        self._check_enough(len(compared))
-        by_preference = sorted((p.group, p.kind, preference) for p, preference in compared)
+        pairs = self.plan.pairs
+        preferences = await self._answers(_preference, range(len(pairs)))
+        by_preference = sorted((pairs[n].group, pairs[n].kind, p) for n, p in preferences.items())
         check_signal(
             [KnownPair(preference, 0.0, group, kind) for group, kind, preference in by_preference],
             [sigmoid(preference) for *_, preference in by_preference],
             self.plan.fitted_on,
         )
-        await for_each(compared, score, take_margin, open_at_once=self.open_at_once)
-        self._check_enough(len(pairs))
+        margins = await self._answers(_margin, list(preferences))
+        known = [
+            KnownPair(preferences[n], margin, pairs[n].group, pairs[n].kind)
+            for n, margin in margins.items()
+        ]
         # Replies come back in any order; the fit must not depend on it.
-        return sorted(pairs, key=lambda pair: (pair.group, pair.kind, pair.preference, pair.margin))
+        return sorted(known, key=lambda pair: (pair.group, pair.kind, pair.preference, pair.margin))
 
-    def _is_scored(self, answer: float | str) -> TypeGuard[float]:
-        """Whether an answer is a number, not the reason why there is none; counts the step and the reason."""
-        if isinstance(answer, str):
-            self.unscored[answer] += 1
-        if self.progress is not None:
-            self.progress(next(self._steps), 2 * len(self.plan.pairs))
-        return not isinstance(answer, str)
+    async def _answers(
+        self,
+        question: Callable[[KnownSides, JudgeAsks, VerifyConfig], Awaitable[float | str]],
+        numbers: Sequence[int],
+    ) -> dict[int, float]:
+        """Ask a question about the pairs of these numbers; return the answers, and count the reasons where there is none.
 
-    def _check_enough(self, number: int) -> None:
-        if number >= LEAST_PAIRS:
-            return
-        reasons = ", ".join(f"{reason} {times}" for reason, times in self.unscored.most_common())
-        raise UsageError(
-            "the judge could answer about too few pairs",
-            got=f"{number} of {len(self.plan.pairs)}; unscored: {reasons}",
-            expected=f"at least {LEAST_PAIRS}",
-        )
+        Raises:
+            UsageError: there are too few answers.
+        """
+        answers: dict[int, float] = {}
+
+        async def ask(number: int) -> float | str:
+            return await question(self.plan.pairs[number], self.asks, self.config)
+
+        def take(number: int, answer: float | str) -> None:
+            if isinstance(answer, str):
+                self.unscored[answer] += 1
+            else:
+                answers[number] = answer
+            if self.progress is not None:
+                self.progress(next(self._steps), 2 * len(self.plan.pairs))
+
+        await for_each(numbers, ask, take, open_at_once=self.open_at_once)
+        if len(answers) < LEAST_PAIRS:
+            reasons = ", ".join(f"{why} {times}" for why, times in self.unscored.most_common())
+            raise UsageError(
+                "the judge could answer about too few pairs",
+                got=f"{len(answers)} of {len(self.plan.pairs)}; unscored: {reasons}",
+                expected=f"at least {LEAST_PAIRS}",
+            )
+        return answers
 
 
 def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:

@@ -40,7 +40,7 @@ UNIT = "unit"
 
 
 def is_of_pairs(of: str) -> bool:
-    """Whether the members of a set are pairs."""
+    """Return whether the members of a set are pairs."""
     return of in PAIR_SETS
 
 
@@ -55,7 +55,7 @@ def named_set(of: str) -> str:
     }.get(of, f"dialogues with {of}")
 
 
-def check_set(of: str, column: str | None = None, option: str = "--column") -> None:
+def check_set(of: str, column: str | None, option: str = "--column") -> None:
     """Raise a UsageError where no run can have that set, or that column (named by `option`)."""
     if is_of_pairs(of):
         if column is not None and column not in PAIR_SCORES:
@@ -131,7 +131,7 @@ def _dialogues(run: Path, of: str, column: str | None, *, any_type: bool) -> pl.
 
 
 def _selected_by_rules(decision: dict[str, Any]) -> bool:
-    """Whether the rules select a dialogue, whatever reviewers then decided.
+    """Return whether the rules select a dialogue, whatever reviewers then decided.
 
     Labels cannot certify a set that they have changed: the bad dialogues that reviewers saw are gone, those that they
     did not see are still there. Taking bad dialogues out of the rules' set only lowers its share of bad ones.
@@ -164,7 +164,7 @@ def _pair_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema).unique(UNIT, keep="first", maintain_order=True)
 
 
-def promised_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
+def promised_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
     """Return the members of a set that a certificate can speak of, as `read_members`: without those that fitted the judge."""
     members = read_members(run, of, column)
     return without_units(members, used_to_fit(read_manifest(run), is_of_pairs(of)))

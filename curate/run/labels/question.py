@@ -1,12 +1,24 @@
-"""The question that labels answer: which set, how many bad members are allowed, and with what confidence."""
+"""The question that labels answer: which set, how many bad members are allowed, and with what confidence.
+
+A run keeps the questions that its certificates answered (`trust/questions.jsonl`): each has a chance of a wrong answer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from curate.errors import UsageError
-from curate.records import CertificateTest
+from curate.records import Certificate, CertificateTest
 from curate.selection.columns import HIGHER_IS_WORSE
+from curate.storage.line_files import read_records
+
+QUESTIONS = "trust/questions.jsonl"
+_QUESTION: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +82,51 @@ class Question:
     def error(self) -> float:
         """Share of such certificates that may be wrong, 0-1."""
         return 1 - self.confidence
+
+
+def question_of(certificate: Certificate) -> Question:
+    """Return the question that a certificate answers."""
+    return Question(
+        certificate.labels.rule,
+        certificate.risk,
+        certificate.confidence,
+        certificate.certified.of,
+        certificate.certified.column,
+        certificate.test == "anytime",
+        certificate.labels.hold_out,
+    )
+
+
+def asked_question(certificate: Certificate) -> dict[str, Any]:
+    """Return the question of a certificate as `trust/questions.jsonl` has it."""
+    certified = certificate.certified
+    question: dict[str, Any] = {
+        "bad": certificate.bad,
+        "kind": certificate.kind,
+        "test": certificate.test,
+        "of": certified.of,
+        "column": certified.column,
+        "draw": certificate.labels.draw,
+    }
+    if certificate.test == "threshold":
+        return question | {"risk": certificate.risk, "confidence": certificate.confidence}
+    return question | {"set": certified.fingerprint}
+
+
+def read_questions(run: Path) -> list[dict[str, Any]]:
+    """Return the questions that certificates of a run have answered, in order.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    path = run / QUESTIONS
+    return list(read_records(path, _QUESTION.validate_json)) if path.is_file() else []
+
+
+def other_questions(questions: Iterable[Mapping[str, Any]], certificate: Certificate) -> int:
+    """Return how many of the questions are others about the same kind of bad ones."""
+    own, about = asked_question(certificate), (certificate.bad, certificate.kind)
+    return sum(
+        question != own and (question.get("bad"), question.get("kind")) == about
+        for question in questions
+    )

@@ -13,6 +13,7 @@ from curate.records import (
     AdherenceScore,
     JudgeIdentity,
     Judgment,
+    Manifest,
     MetricsScore,
     StageName,
 )
@@ -27,6 +28,7 @@ from curate.records.readings import (
 from curate.run.ingest import read_index
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
+from curate.storage.stage_rows import StageRows
 from curate.storage.whole_files import damaged
 from curate.trust.calibration_fit import Judged
 from curate.trust.gold import Item, Label
@@ -34,20 +36,30 @@ from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
 
 
-def rows_of(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
-    """Return the rows of a judging stage with their content hashes; None of a run without the stage.
+def stored_rows(run: Path, manifest: Manifest, stage: StageName) -> StageRows[Any] | None:
+    """Return the rows of a judging stage; None of a run without the stage.
 
     Raises:
-        UsageError: no run folder.
-        CurateError: a row is damaged: a fit without it would not say that one is missing.
+        CurateError: a row is damaged: what is made of the others would not say that one is missing.
     """
-    fingerprint = read_manifest(run).fingerprints.get(stage)
+    fingerprint = manifest.fingerprints.get(stage)
     if fingerprint is None:
         return None
     rows = scored_rows(run, stage, fingerprint)
     if rows.damage:
         raise damaged(rows.folder, rows.damage[0])
-    return list(rows.read())
+    return rows
+
+
+def rows_of(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
+    """Return the rows of a judging stage with their content hashes; None of a run without the stage.
+
+    Raises:
+        UsageError: no run folder.
+        CurateError: a row is damaged.
+    """
+    rows = stored_rows(run, read_manifest(run), stage)
+    return None if rows is None else list(rows.read())
 
 
 def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:

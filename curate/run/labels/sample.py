@@ -243,5 +243,5 @@ def _questions(
 
 
 def _is_swapped(unit: str, seed: int) -> bool:
-    """Whether a pair's rejected side is shown first: as good as random, and the same each time."""
+    """Return whether a pair's rejected side is shown first: as good as random, and the same each time."""
     return hashlib.blake2b(f"side\x1f{seed}\x1f{unit}".encode(), digest_size=1).digest()[0] % 2 == 1
