@@ -117,8 +117,8 @@ class KeptReplies:
     async def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
         """Return the replies that exist for these keys, whichever worker received them."""
         stored = await self._wish("get", list(keys))
-        read = {key: read_stored(reply) for key, reply in stored.items()}
-        return {key: reply for key, reply in read.items() if reply is not None}
+        replies = {key: read_stored(reply) for key, reply in stored.items()}
+        return {key: reply for key, reply in replies.items() if reply is not None}
 
     def start_call(self) -> Awaitable[None] | None:
         """Take a call from the run's budget; raises BudgetReached when awaited."""

@@ -168,15 +168,15 @@ class Recipe(Config):
                 return True
             ranked = self.select.top.by if self.select.top is not None else ""
             conditions += [*self.select.named.values(), ranked]
-        read = (columns_of(parse(sql, "a condition")) for sql in conditions if sql)
-        return any(names & ADHERENCE_COLUMNS for names in read)
+        columns = (columns_of(parse(sql, "a condition")) for sql in conditions if sql)
+        return any(names & ADHERENCE_COLUMNS for names in columns)
 
     @property
     def asks_models(self) -> bool:
         """True when a stage calls a model; without one, judgments come from `reuse` or there are none."""
-        scores = bool(self.scoring_sections)
         verifies = self.fork is not False or self.natural.verification is not None
-        return verifies or (scores and (self.models.lead is not None or not self.reuse))
+        asks_for_scores = self.models.lead is not None or not self.reuse
+        return verifies or (bool(self.scoring_sections) and asks_for_scores)
 
     @property
     def prices(self) -> dict[str, Prices | None]:
@@ -232,23 +232,26 @@ class Recipe(Config):
         if self.compared_adherence is not False:
             check_method(self.compared_adherence)
         if self.fork is not False:
-            check_condition(self.fork.where, "fork.where")
-        if self.fork is not False and self.judge is False:
+            self._check_fork(self.fork)
+        self._check_turns()
+        self._check_columns()
+        return self
+
+    def _check_fork(self, fork: ForkConfig) -> None:
+        check_condition(fork.where, "fork.where")
+        if self.judge is False:
             raise UsageError(
                 f"recipe '{self.name}' has a section fork but no rubric judge",
                 got="judge: false",
                 expected="the rubric judge, which finds the weakest turn",
                 fix="leave out `judge: false`, or the section 'fork'",
             )
-        if self.fork is not False and self.models.policy is None:
+        if self.models.policy is None:
             raise UsageError(
                 f"recipe '{self.name}' has a section fork but names no policy model",
                 expected="models.policy: the model that writes the resamples",
                 fix="add models.policy, or leave out the section 'fork'",
             )
-        self._check_turns()
-        self._check_columns()
-        return self
 
     def _check_columns(self) -> None:
         """Refuse a condition on a column that no stage of this recipe fills: nothing could meet it."""
