@@ -194,11 +194,9 @@ class Verdict:
         return self.interval is not None and self.interval.low > 0
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """The verdict in words."""
-        if self.beats:
-            return "beats it"
-        return "does not beat it"
+        return "beats it" if self.beats else "does not beat it"
 
 
 def verdicts(

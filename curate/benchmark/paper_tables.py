@@ -129,7 +129,7 @@ def _of_methods(
     note: str,
     has: Callable[[MethodFigures], bool],
 ) -> Table:
-    """Return each method that has such figures, by rising n."""
+    """Return a table of the methods that have such figures, each by rising n."""
     rows = (
         tuple(show(figures) for show in shown.values())
         for figures in _ordered(benchmark, methods_only=True)
@@ -250,7 +250,7 @@ def _verdicts(benchmark: Benchmark) -> Table:
             f"{verdict.baseline} {number(verdict.baseline_auc)}",
             number(verdict.difference, signed=True),
             between(verdict.interval, signed=True),
-            verdict.said,
+            verdict.sentence,
         )
         for verdict in benchmark.full.verdicts
     ]

@@ -98,7 +98,7 @@ class Label:
     raters: Mapping[str, int] = field(default_factory=dict)
 
     def shifted(self, by: int) -> Label:
-        """Return the scale with its levels shifted up by so much."""
+        """Return the label with its levels moved up by so much."""
         return replace(
             self,
             level=None if self.level is None else self.level + by,

@@ -295,7 +295,7 @@ def _repeated_prompts(
 def _mix(
     name: str, counts: _Seen, mix: str, threshold: float | None, config: PairSetConfig
 ) -> SetCheck | None:
-    """Return the largest share of one value among the pairs of which it is known."""
+    """Check the largest share of one value among the pairs of which it is known."""
     if threshold is None:
         return None
     known = Counter({value: n for value, n in counts.mixes[mix].items() if value != UNKNOWN})
@@ -319,7 +319,7 @@ def _two_sided(
     detail: str,
     config: PairSetConfig,
 ) -> SetCheck | None:
-    """Return a figure that may not be further from 0.5 than the threshold, in either direction."""
+    """Check a figure that may not be further from 0.5 than the threshold, in either direction."""
     if threshold is None:
         return None
     if figure is None or n < config.min_pairs:

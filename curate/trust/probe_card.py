@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from curate.records.probe import (
     ComparedLine,
@@ -36,7 +36,7 @@ TOLERANCE: Mapping[ProbeUnit, float] = {"share": 0.1, "net": 0.1, "points": 0.25
 USEFUL: Mapping[ProbeUnit, float] = {"share": 0.15, "net": 0.15, "points": 0.25}
 """What a useful judge shows at least; a line that would not have seen as much cannot fail."""
 
-Wanted = Literal["above", "level", "not_above"]
+Goal = Literal["above", "level", "not_above"]
 """What a good judge's line does: lie above chance, stay level with it, or not rise above it."""
 
 
@@ -45,12 +45,12 @@ class Rule:
     """How a line of the card is made and read.
 
     Attributes:
-        meaning: said beside it.
+        meaning: printed beside it.
     """
 
     section: ProbeSection
     unit: ProbeUnit
-    wanted: Wanted
+    goal: Goal
     meaning: str
 
 
@@ -180,49 +180,48 @@ def card_lines(outcomes: Sequence[ProbeOutcome]) -> tuple[ProbeLine, ...]:
     corrected = _corrected({name: line_figures.p_value for name, line_figures in figures.items()})
     lines = []
     for name, rule in RULES.items():
-        line = ProbeLine(
-            name=name,
-            section=rule.section,
-            unit=rule.unit,
-            meaning=rule.meaning,
-            state="not_run",
-            n=len(by_line.get(name, ())),
-            dialogues=len({outcome.group for outcome in by_line.get(name, ())}),
-            tolerance=None if rule.wanted == "above" else TOLERANCE[rule.unit],
-        )
-        line_figures = figures.get(name)
-        if line_figures is not None:
-            line = line.model_copy(
-                update={
-                    "state": _state(rule, line_figures, corrected[name]),
-                    "value": line_figures.value,
-                    "interval": line_figures.interval,
-                    "against": line_figures.against,
-                    "p_value": line_figures.p_value,
-                    "q_value": corrected[name],
-                    "detectable": line_figures.detectable,
-                }
+        own, known = by_line.get(name, ()), figures.get(name)
+        dialogues = len({outcome.group for outcome in own})
+        few = f"{plural(dialogues, 'dialogue')}, {LEAST_DIALOGUES} needed"
+        result: dict[str, Any] = {"state": "not_run", "detail": few if own else "no cases"}
+        if known is not None:
+            result = {
+                "state": _state(rule, known, corrected[name]),
+                "value": known.value,
+                "interval": known.interval,
+                "against": known.against,
+                "p_value": known.p_value,
+                "q_value": corrected[name],
+                "detectable": known.detectable,
+            }
+        lines.append(
+            ProbeLine(
+                name=name,
+                section=rule.section,
+                unit=rule.unit,
+                meaning=rule.meaning,
+                n=len(own),
+                dialogues=dialogues,
+                tolerance=None if rule.goal == "above" else TOLERANCE[rule.unit],
+                **result,
             )
-        else:
-            why = f"{plural(line.dialogues, 'dialogue')}, {LEAST_DIALOGUES} needed"
-            line = line.model_copy(update={"detail": why if line.n else "no cases"})
-        lines.append(line)
+        )
     return tuple(lines)
 
 
 def _state(rule: Rule, figures: Figures, q_value: float) -> ProbeState:
     away = figures.value - figures.against
     shows = q_value < LEVEL
-    if rule.wanted == "above":
+    if rule.goal == "above":
         if shows and away > 0:
             return "pass"
         could_see = figures.detectable <= USEFUL[rule.unit]
         return "fail" if shows or could_see else "unclear"
     low, high = (end - figures.against for end in figures.interval)
     tolerance = TOLERANCE[rule.unit]
-    if high <= tolerance and (rule.wanted == "not_above" or low >= -tolerance):
+    if high <= tolerance and (rule.goal == "not_above" or low >= -tolerance):
         return "pass"
-    if shows and (away > 0 or rule.wanted == "level"):
+    if shows and (away > 0 or rule.goal == "level"):
         return "fail"
     return "unclear"
 
@@ -283,9 +282,9 @@ def _better(
 ) -> Literal["first", "second", "neither"]:
     if q_value is None or q_value >= LEVEL or one == two:
         return "neither"
-    if rule.wanted == "above":
+    if rule.goal == "above":
         return "first" if one > two else "second"
-    if rule.wanted == "not_above":
+    if rule.goal == "not_above":
         return "first" if one < two else "second"
     against = math.fsum(outcome.against for outcome in outcomes) / len(outcomes)
     if abs(one - against) == abs(two - against):

@@ -152,7 +152,7 @@ def _of_case(case: ProbeCase, readings: Readings) -> Iterator[ProbeOutcome]:
 def _where(
     case: ProbeCase, planted: Reading, outcome: Callable[[str, float, float], ProbeOutcome]
 ) -> Iterator[ProbeOutcome]:
-    """Return whether the weakest turn is the planted one; a dialogue of one turn leaves no choice."""
+    """Yield whether the weakest turn is the planted one, near it, or the last; a dialogue of one turn leaves no choice."""
     n = len(planted.turns)
     if n < 2:
         return

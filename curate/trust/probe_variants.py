@@ -212,21 +212,21 @@ def _other_scenario(
     return dialogue.model_copy(update={"scenario": draw.choice(strangers).scenario})
 
 
-def _asked(dialogue: Dialogue, turn: int) -> int:
+def _opening(dialogue: Dialogue, turn: int) -> int:
     """Return the index of the user's message that opens a turn."""
     return next(one.start for one in dialogue.turns if one.number == turn)
 
 
 def _with_remark(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
     """Add the text to the user's message of a turn."""
-    at = _asked(dialogue, turn)
+    at = _opening(dialogue, turn)
     message = dialogue.messages[at]
     return with_message(dialogue, at, with_text(message, f"{message.content.rstrip()}\n{text}"))
 
 
 def _with_name(dialogue: Dialogue, turn: int, name: str) -> Dialogue:
     """Put the user's message of a turn under a name."""
-    at = _asked(dialogue, turn)
+    at = _opening(dialogue, turn)
     return with_message(dialogue, at, dialogue.messages[at].model_copy(update={"name": name}))
 
 
@@ -237,7 +237,7 @@ def _with_result(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
         Message(role="assistant", tool_calls=(call,)),
         Message(role="tool", content=f'{{"notes": "{text}"}}'),
     )
-    return set_in(dialogue, _asked(dialogue, turn) + 1, exchange)
+    return set_in(dialogue, _opening(dialogue, turn) + 1, exchange)
 
 
 _PLACES: Mapping[str, Callable[[Dialogue, int, str], Dialogue]] = {
@@ -249,7 +249,7 @@ _PLACES: Mapping[str, Callable[[Dialogue, int, str], Dialogue]] = {
 
 
 def swapped_sides(cases: Sequence[ProbeCase], limit: int, seed: int = 42) -> Iterator[ProbeCase]:
-    """Return the cases whose two versions of a message are laid side by side, one a dialogue first."""
+    """Yield the cases whose two versions of a message are laid side by side, one a dialogue first."""
     draw = random.Random(f"{seed} order")
     with_text = [case for case in cases if case.untouched.messages[case.index].content.strip()]
     yield from _spread(draw.sample(with_text, len(with_text)), limit)

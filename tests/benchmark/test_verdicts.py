@@ -14,13 +14,13 @@ def test_a_method_that_beats_the_best_baseline() -> None:
     assert found.beats
     assert found.is_best
     assert (found.method_auc, found.baseline_auc, found.difference) == (1.0, 0.5, 0.5)
-    assert found.said == "beats it"
+    assert found.sentence == "beats it"
 
 
 def test_equal_is_not_better() -> None:
     (found,) = verdicts({"m": RIGHT}, {"word_count": RIGHT}, TURNS, resamples=200)
     assert not found.beats
-    assert found.said == "does not beat it"
+    assert found.sentence == "does not beat it"
 
 
 def test_where_position_is_best_the_best_other_is_shown_too() -> None:

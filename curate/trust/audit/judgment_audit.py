@@ -1,7 +1,6 @@
-"""Checks of a run's judgments: seams of windows, places of weakest turns, equal scores, and whether a
-second judging says the same.
+"""Checks of a run's judgments: seams of windows, places of weakest turns, collapsed and equal scores, a second judging.
 
-Judgments stream through; kept are counters, ids, and a hash of each dialogue's scores.
+Judgments stream through; counters, ids and a hash of each dialogue's scores are all that stays in memory.
 """
 
 from __future__ import annotations
