@@ -26,6 +26,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -53,7 +54,6 @@ from curate.trust.agreement import (
     Interval,
     auc,
     bootstrap_interval,
-    paired_interval,
     resampled_auc_gains,
 )
 
@@ -218,7 +218,7 @@ def _difference(
         _number(first),
         _number(second),
         _number(value, "+"),
-        _interval(paired_interval(ours, theirs, gold)),
+        _interval(bootstrap_interval(partial(resampled_auc_gains, ours, theirs, gold), len(gold))),
         _interval(by_message(ours, theirs, turns)),
     ]
     return f"| {name} minus paper | {kind} | " + " | ".join(cells) + " |"

@@ -20,7 +20,7 @@ from curate.trust.agreement import (
     class_means,
     expected_calibration_error,
     of_sample,
-    paired_interval,
+    resampled_auc_gains,
     resampled_aucs,
     resampled_decisions,
     resampled_means,
@@ -226,7 +226,8 @@ def verdicts(
             first, second = auc(ours, gold), auc(theirs, gold)
             if first is None or second is None:
                 continue
-            interval = paired_interval(ours, theirs, gold, resamples=resamples)
+            gains = partial(resampled_auc_gains, ours, theirs, gold)
+            interval = bootstrap_interval(gains, len(gold), resamples=resamples)
             compared.append(
                 Verdict(name, rival, place == 0, first, second, first - second, interval)
             )

@@ -241,8 +241,8 @@ def bootstrap_interval(
 ) -> Interval | None:
     """Return the 95 % percentile bootstrap of a figure over n rows (Efron 1979).
 
-    A paired comparison is the same thing with a statistic that is a difference: both methods are then
-    computed on the rows of one resample. Resamples in which the figure is not defined (one class only)
+    A paired comparison is the same thing with a statistic that is a difference (`resampled_auc_gains`): both methods
+    are then computed on the rows of one resample, and an interval above 0 says that the first is better. Resamples in which the figure is not defined (one class only)
     are left out and counted. Fewer than ten rows give an interval that is too narrow to be relied on.
 
     Args:
@@ -291,21 +291,6 @@ def grouped_interval(statistic: Statistic, groups: Sequence[str]) -> tuple[float
     group_of = [place.setdefault(group, len(place)) for group in groups]
     interval = bootstrap_interval(lambda counts: statistic(counts[:, group_of]), len(place))
     return None if interval is None else (interval.low, interval.high)
-
-
-def paired_interval(
-    first: Sequence[float],
-    second: Sequence[float],
-    positive: Sequence[bool],
-    *,
-    resamples: int = RESAMPLES,
-) -> Interval | None:
-    """Return the bootstrap interval of AUC(first) - AUC(second) on the same resampled rows.
-
-    An interval above 0 says that the first method is better beyond the noise of these rows.
-    """
-    gains = partial(resampled_auc_gains, first, second, positive)
-    return bootstrap_interval(gains, len(positive), resamples=resamples)
 
 
 def _arrays(

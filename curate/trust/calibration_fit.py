@@ -9,7 +9,7 @@ share its role, so that a curve seen on some of them is not new to the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -32,9 +32,6 @@ CalibrationMethod = Literal["platt", "isotonic"]
 
 LEAST_TURNS = 20
 """Labelled turns below which nothing is fitted."""
-
-Curve = Callable[[float], float]
-"""Raw score to probability."""
 
 
 @dataclass(frozen=True, slots=True)

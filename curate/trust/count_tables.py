@@ -111,8 +111,8 @@ class Draws:
 
     def figures(
         self,
-        rows: Sequence[int],
-        columns: Sequence[int],
+        rows: npt.ArrayLike,
+        columns: npt.ArrayLike,
         shape: tuple[int, int],
         *measures: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
     ) -> list[Figure]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,11 @@ def score_strata(scores: Sequence[float]) -> tuple[list[int], list[str]]:
     """
     ranked = sorted(scores)
     starts = sorted({ranked[part * len(ranked) // 5] for part in range(5)} if ranked else ())
-    numbers = [sum(start <= score for start in starts) - 1 for score in scores]
-    scores_of: dict[int, list[float]] = {}
-    for number, score in zip(numbers, scores, strict=True):
-        scores_of.setdefault(number, []).append(score)
-    order = sorted(scores_of)
-    names = [f"{min(scores_of[number]):.4g} to {max(scores_of[number]):.4g}" for number in order]
-    return [order.index(number) for number in numbers], names
+    names = [
+        f"{start:.4g} to {ranked[bisect_left(ranked, after) - 1]:.4g}"
+        for start, after in pairwise((*starts, math.inf))
+    ]
+    return [bisect_right(starts, score) - 1 for score in scores], names
 
 
 def word_strata(words: Sequence[str]) -> tuple[list[int], list[str]]:

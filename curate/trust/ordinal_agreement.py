@@ -151,24 +151,16 @@ def _level_figures(tables: npt.NDArray[np.float64], draws: Draws) -> LevelFigure
 
 def _rank_figures(used: Sequence[Compared], draws: Draws) -> tuple[Figure, Figure]:
     """Return Spearman and tau-b of the judge's reading with the people's mean."""
+    import numpy as np
+
     values = [item.judge if item.value is None else item.value for item in used]
     means = [item.people if item.mean is None else item.mean for item in used]
     # The many values are the columns, which lie side by side in memory.
-    rows, columns = sorted({*means}, key=_number), sorted({*values}, key=_number)
-    row = {mean: place for place, mean in enumerate(rows)}
-    column = {value: place for place, value in enumerate(columns)}
-    spearman, kendall = draws.figures(
-        [row[mean] for mean in means],
-        [column[value] for value in values],
-        (len(rows), len(columns)),
-        spearmans,
-        kendall_tau_bs,
-    )
+    rows, row = np.unique(np.array(means, float), return_inverse=True)
+    columns, column = np.unique(np.array(values, float), return_inverse=True)
+    shape = len(rows), len(columns)
+    spearman, kendall = draws.figures(row, column, shape, spearmans, kendall_tau_bs)
     return spearman, kendall
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _mapped_levels(used: Sequence[Compared], size: int) -> list[int] | None:

@@ -23,7 +23,7 @@ from curate.trust.agreement import (
     class_means,
     expected_calibration_error,
     of_sample,
-    paired_interval,
+    resampled_auc_gains,
     resampled_aucs,
     resampled_decisions,
     resampled_means,
@@ -181,8 +181,10 @@ def test_a_paired_interval_sees_what_two_separate_ones_would_not() -> None:
     noise = [math.sin(row * 12.9898) for row in range(100)]
     worse = [0.5 * label + n for label, n in zip(labels, noise, strict=True)]
     better = [0.8 * label + n for label, n in zip(labels, noise, strict=True)]
-    found = paired_interval(better, worse, labels)
-    same = paired_interval(worse, worse, labels)
+    found, same = (
+        bootstrap_interval(partial(resampled_auc_gains, first, worse, labels), 100)
+        for first in (better, worse)
+    )
     assert found is not None
     assert found.low > 0
     assert same is not None
