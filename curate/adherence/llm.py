@@ -113,8 +113,8 @@ async def ask_answers(
     """
 
     def request(place: int, problem: str | None) -> Request:
-        asked = answer_request(trunks[place], config, problem)
-        return replace(asked, turns=(turns[place],)) if turns else asked
+        plain = answer_request(trunks[place], config, problem)
+        return replace(plain, turns=(turns[place],)) if turns else plain
 
     def read(_: int, completion: Completion) -> tuple[AdherenceAnswer, str | None]:
         answer = read_answer(completion, config)
@@ -178,12 +178,12 @@ async def _ask_until_read(
         ]
         sent += len(requests)
         completions = await ask(requests)
-        again: dict[int, str | None] = {}
+        unread: dict[int, str | None] = {}
         for place, completion in zip(problems, completions, strict=True):
             results[place], problem = read(place, completion)
             if problem is not None:
-                again[place] = problem
-        problems = again
+                unread[place] = problem
+        problems = unread
     return results, sent
 
 

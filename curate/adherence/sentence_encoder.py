@@ -121,11 +121,11 @@ class Embedder:
         while part := list(islice(unique, _TOGETHER)):
             keys = {key_of(self._name, text): text for text in part}
             missing = self._store.missing(keys)
-            owed = [(key, text) for key, text in keys.items() if key in missing]
-            if owed:
-                vectors = self.encoder.encode([text for _, text in owed])
-                self.embedded += len(owed)
-                rows = zip(owed, vectors, strict=True)
+            new = [(key, text) for key, text in keys.items() if key in missing]
+            if new:
+                vectors = self.encoder.encode([text for _, text in new])
+                self.embedded += len(new)
+                rows = zip(new, vectors, strict=True)
                 self._store.put((key, row.tobytes()) for (key, _), row in rows)
 
     def vectors(self, texts: Sequence[str]) -> Vectors:

@@ -289,8 +289,8 @@ async def ask_json(
     )
     draws = [_Draw() for _ in range(config.samples)]
     for attempt in range(config.retries + 1):
-        owed = [number for number, draw in enumerate(draws) if draw.is_open]
-        if not owed:
+        open_draws = [number for number, draw in enumerate(draws) if draw.is_open]
+        if not open_draws:
             break
         requests = [
             replace(
@@ -298,9 +298,9 @@ async def ask_json(
                 question=f"{plain.question}{draws[number].amendment}",
                 sample=attempt * config.samples + number,
             )
-            for number in owed
+            for number in open_draws
         ]
-        for number, completion in zip(owed, await session.ask(requests), strict=True):
+        for number, completion in zip(open_draws, await session.ask(requests), strict=True):
             _take(draws[number], completion, plain, scope, session)
     readings = [draw.usable for draw in draws if draw.usable is not None]
     failures = [draw.failure for draw in draws if draw.usable is None]

@@ -52,7 +52,7 @@ class Scope:
     Attributes:
         turns: numbers of the turns to score.
         weakest: turns to choose the weakest from; empty where that is not asked.
-        given: turns scored before, whose scores the verdict must agree with.
+        scored_before: turns scored before, whose scores the verdict must agree with.
         is_final: True where the verdict is the record's, so that a mismatch may be asked again.
     """
 
@@ -60,7 +60,7 @@ class Scope:
     conversation: bool = False
     verdict: bool = False
     weakest: tuple[int, ...] = ()
-    given: tuple[TurnScores, ...] = ()
+    scored_before: tuple[TurnScores, ...] = ()
     is_final: bool = False
 
 
@@ -128,7 +128,7 @@ def reply_object(text: str) -> dict[str, Any]:
 
 def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
     """Return the verdict that the scores give, where the judge's own is the record's and differs; else None."""
-    scored = (*scope.given, *reading.turns)
+    scored = (*scope.scored_before, *reading.turns)
     if not scope.is_final or reading.verdict is None or reading.conversation is None or not scored:
         return None
     by_rule = rule_verdict(scored, reading.conversation)

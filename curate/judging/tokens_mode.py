@@ -228,10 +228,10 @@ async def ask_tokens(
     attempts = config.retries if wording is None else 0
     for spare in range(wordings.stop, min(wordings.stop + attempts, len(WORDINGS))):
         failed = {key: part for key, part in readings.items() if isinstance(part, Failure)}
-        again = {key for key in failed if failed[key].reason == LOW_COVERAGE and key[1] in SCORED}
-        if not again:
+        retried = {key for key in failed if failed[key].reason == LOW_COVERAGE and key[1] in SCORED}
+        if not retried:
             break
-        readings |= await _ask_items(session, page, scope, range(spare, spare + 1), again=again)
+        readings |= await _ask_items(session, page, scope, range(spare, spare + 1), only=retried)
     for part in readings.values():
         if isinstance(part, Failure) and part.is_overflow:
             return part
@@ -248,16 +248,16 @@ async def _ask_items(
     scope: Scope,
     wordings: range,
     *,
-    again: Collection[Key] | None = None,
+    only: Collection[Key] | None = None,
 ) -> LabelReadings:
-    """Ask the scope's items in each wording (verdict and weakest turn have only one), or some items again."""
+    """Ask the scope's items in each wording (verdict and weakest turn have only one), or `only` some of them again."""
     config = session.config
-    prefix = config.answer_prefix if again is None else config.retry_prefix
+    prefix = config.answer_prefix if only is None else config.retry_prefix
     wordings_of_item: dict[Key, list[LabelQuestion]] = {}
     for wording in wordings:
         for item in items_of(scope, session.texts, wording=wording):
             key = (item.turn, item.name)
-            is_due = again is None or key in again
+            is_due = only is None or key in only
             if is_due and (wording == wordings.start or item.name in SCORED):
                 wordings_of_item.setdefault(key, []).append(item)
     so_far = session.nested_trunks(page) if scope.turns else {}
@@ -343,7 +343,7 @@ async def _ask_verdict_again(
         amended = replace(item, question=f"{item.question}\n{amendment}")
         request = request_of(amended, trunk, session.config.answer_prefix)
         (completion,) = await session.ask([replace(request, sample=attempt)])
-        again = read_item([completion], item, session.config.min_coverage)
-        if isinstance(again, ItemReading):
-            reading = replace(reading, verdict=VERDICT_LABELS[again.best])
+        second = read_item([completion], item, session.config.min_coverage)
+        if isinstance(second, ItemReading):
+            reading = replace(reading, verdict=VERDICT_LABELS[second.best])
     return reading

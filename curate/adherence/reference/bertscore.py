@@ -25,7 +25,7 @@ from curate.adherence.reference.cases import (
     Case,
     CaseReading,
     ComparisonMethod,
-    kept_pairs,
+    pair_figures,
 )
 from curate.adherence.reference_config import ReferenceConfig
 from curate.adherence.sentence_encoder import (
@@ -215,14 +215,14 @@ class BertScore(ComparisonMethod):
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Triple]:
         """Return precision, recall and F1 of (candidate, reference) pairs, in order, without rescaling."""
 
-        def match(owed: Sequence[tuple[str, str]]) -> list[Triple]:
-            states = self._states_of([text for pair in owed for text in pair])
+        def match(missing: Sequence[tuple[str, str]]) -> list[Triple]:
+            states = self._states_of([text for pair in missing for text in pair])
             return [
                 _match(states[candidate], states[reference], self._weight)
-                for candidate, reference in owed
+                for candidate, reference in missing
             ]
 
-        triples = kept_pairs(self._store, self._name, _TRIPLE, pairs, match)
+        triples = pair_figures(self._store, self._name, _TRIPLE, pairs, match)
         return [(precision, recall, f1) for precision, recall, f1 in triples]
 
     def describe(self) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Case]]:
         yield chunk
 
 
-def kept_pairs(
+def pair_figures(
     store: Store,
     name: str,
     form: struct.Struct,
@@ -131,9 +131,9 @@ def kept_pairs(
     """
     keys = [key_of(name, *pair) for pair in pairs]
     stored = {key: form.unpack(figures) for key, figures in store.get(keys).items()}
-    owed = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}
-    if owed:
-        fresh = dict(zip(owed, compute(list(owed.values())), strict=True))
+    missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}
+    if missing:
+        fresh = dict(zip(missing, compute(list(missing.values())), strict=True))
         store.put((key, form.pack(*figures)) for key, figures in fresh.items())
         stored |= fresh
     return [stored[key] for key in keys]

@@ -12,7 +12,7 @@ from curate.adherence.reference.cases import (
     Case,
     CaseReading,
     ComparisonMethod,
-    kept_pairs,
+    pair_figures,
 )
 from curate.adherence.reference_config import ReferenceConfig
 from curate.adherence.sentence_encoder import (
@@ -133,8 +133,8 @@ class Entailment(ComparisonMethod):
         return repr(("nli", sorted(self._classifier.identity.items())))
 
     def _contradicts(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        def classify(owed: Sequence[tuple[str, str]]) -> list[tuple[bool]]:
-            return [(found,) for found in self._classifier.contradictions(owed)]
+        def classify(missing: Sequence[tuple[str, str]]) -> list[tuple[bool]]:
+            return [(label,) for label in self._classifier.contradictions(missing)]
 
-        kept = kept_pairs(self._store, self._name, _NUMBER, pairs, classify)
-        return [bool(found) for (found,) in kept]
+        figures = pair_figures(self._store, self._name, _NUMBER, pairs, classify)
+        return [bool(label) for (label,) in figures]

@@ -79,9 +79,9 @@ class _Vocabulary:
     """
 
     def __init__(self, counts: Mapping[str, int], size: int) -> None:
-        kept = Counter(counts).most_common(size)
-        total = sum(count for _, count in kept) + len(kept)
-        self.shares = {word: (count + 1) / total for word, count in kept}
+        frequent = Counter(counts).most_common(size)
+        total = sum(count for _, count in frequent) + len(frequent)
+        self.shares = {word: (count + 1) / total for word, count in frequent}
         self.entropy = math.fsum(p * math.log(p) for p in self.shares.values())
 
     def divergence(self, text: str) -> float:

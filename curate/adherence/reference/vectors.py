@@ -193,8 +193,8 @@ class _Sums:
             variance = np.maximum(self.second / self.count - mean * mean, 0)
             return _Fit(mean, variance + ridge)
         values, axes = np.linalg.eigh(self.second / self.count - np.outer(mean, mean))
-        kept = min(components, self.count - 1, len(mean))
-        return _Fit(mean, np.maximum(values[-kept:], 0) + ridge, axes[:, -kept:])
+        leading = min(components, self.count - 1, len(mean))
+        return _Fit(mean, np.maximum(values[-leading:], 0) + ridge, axes[:, -leading:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,11 +137,11 @@ def request(
         form=form,
         evidence=", ".join(evidence),
     )
-    again = [] if problem is None else [fill(sections["again"], reason=defuse(problem).text)]
+    retry = [] if problem is None else [fill(sections["again"], reason=defuse(problem).text)]
     part_text = "" if part is None else fenced("part", part).text
     return Request(
         trunk,
-        part_text + "\n".join([text, *again]),
+        part_text + "\n".join([text, *retry]),
         max_tokens=64 + _CLAIM_TOKENS * config.max_claims,
         schema=schema(config, evidence),
         sample=sample,

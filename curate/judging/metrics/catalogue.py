@@ -16,7 +16,7 @@ LEVELS: Mapping[MetricScale, tuple[str, ...]] = {
 }
 """The levels of each scale, best first; each needs a text."""
 HIGHEST: Mapping[MetricScale, int] = {"scored": 5, "binary": 1}
-"""What a score is divided by."""
+"""The highest score of each scale, which a score is divided by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from curate.judging.session import fault_of
 from curate.records.metrics import MetricTier
 
 WEIGHT: Final = 0.1
-"""Of a drafted metric; that of a shipped metric of middling weight."""
+"""Weight of a drafted metric; that of a shipped metric of middling weight."""
 _RETRIES = 2
 _MAX_TOKENS = 800
 _TEXT = {"type": "string"}
@@ -33,7 +33,7 @@ SCHEMA: Final[Mapping[str, Any]] = closed_object(
         "levels": closed_object(dict.fromkeys(LEVELS["scored"], _TEXT)),
     }
 )
-"""Of the reply."""
+"""JSON schema of the reply."""
 
 
 async def draft_metric(wish: str, ask: Ask) -> OwnMetric:
@@ -93,11 +93,11 @@ def _request(wish: str, problem: str) -> Request:
         form=json.dumps(form),
         wish=defuse(" ".join(wish.split())).text,
     )
-    again = (
+    retry = (
         f"Your last reply could not be used: {defuse(problem).text}. Follow the form exactly."
         if problem
         else ""
     )
     return Request(
-        Trunk(text), again, max_tokens=_MAX_TOKENS, schema=SCHEMA, purpose="metrics.draft"
+        Trunk(text), retry, max_tokens=_MAX_TOKENS, schema=SCHEMA, purpose="metrics.draft"
     )

@@ -184,7 +184,7 @@ def _metric_score(
 
 async def _ask_json(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     """Ask for one reply about all metrics; then again, one by one, for each that cannot be used, with the reason."""
-    owed: list[tuple[list[Metric], str | None]] = [([*metrics], None)]
+    due: list[tuple[list[Metric], str | None]] = [([*metrics], None)]
     for attempt in range(scoring.config.retries + 1):
         requests = [
             Request(
@@ -195,14 +195,14 @@ async def _ask_json(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
                 sample=attempt,
                 purpose=PURPOSE,
             )
-            for group, problem in owed
+            for group, problem in due
         ]
         if not requests:
             return
         problems: dict[str, str] = {}
-        for (group, _), completion in zip(owed, await scoring.send(requests), strict=True):
+        for (group, _), completion in zip(due, await scoring.send(requests), strict=True):
             problems |= _take_entries(scoring, group, completion)
-        owed = [([metric], problems[metric.name]) for metric in metrics if metric.name in problems]
+        due = [([metric], problems[metric.name]) for metric in metrics if metric.name in problems]
 
 
 def _take_entries(
@@ -255,24 +255,24 @@ def _take_reply(
 async def _ask_tokens(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     """Ask all scores in one call, those with too little label mass again; then what is wrong in the poor ones."""
     config = scoring.config
-    owed = [*metrics]
+    due = [*metrics]
     for wording in range(min(WORDINGS, config.retries + 1)):
         prefix = RETRY_PREFIX if wording else config.answer_prefix
-        items = [item_of(metric, wording) for metric in owed]
+        items = [item_of(metric, wording) for metric in due]
         completions = await scoring.send(
             [request_of(item, scoring.trunk, prefix) for item in items] if items else []
         )
-        again: list[Metric] = []
-        for metric, item, completion in zip(owed, items, completions, strict=True):
+        retried: list[Metric] = []
+        for metric, item, completion in zip(due, items, completions, strict=True):
             reading = read_item([completion], item, config.min_coverage)
             if isinstance(reading, ItemReading):
                 _take_reading(scoring, metric, reading)
                 continue
             scoring.failures[metric.name] = reading
             if reading.reason == LOW_COVERAGE:
-                again.append(metric)
-        owed = again
-        if not owed:
+                retried.append(metric)
+        due = retried
+        if not due:
             break
     if not scoring.failures:
         await _diagnose(scoring, metrics)
@@ -288,23 +288,23 @@ def _take_reading(scoring: _Scoring, metric: Metric, reading: ItemReading) -> No
 
 async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     """Ask what is wrong in the poor metrics; a call that fails costs the diagnosis, no score."""
-    owed = {
+    due = {
         metric.name: metric
         for metric in metrics
         if is_poor(scoring.entries[metric.name].score, metric.scale)
     }
-    for name in owed:
+    for name in due:
         scoring.entries[name] = replace(scoring.entries[name], diagnosis=_UNDIAGNOSED)
     problem: str | None = None
     for attempt in range(scoring.config.retries + 1):
-        if not owed:
+        if not due:
             return
-        scores = {name: _level_name(scoring.entries[name].score, of) for name, of in owed.items()}
+        scores = {name: _level_name(scoring.entries[name].score, of) for name, of in due.items()}
         request = Request(
             scoring.trunk,
             diagnosis_question(scores, scoring.turns, problem),
-            max_tokens=reply_tokens(len(owed), len(scoring.turns)),
-            schema=reply_schema(owed.values(), scoring.turns, with_scores=False),
+            max_tokens=reply_tokens(len(due), len(scoring.turns)),
+            schema=reply_schema(due.values(), scoring.turns, with_scores=False),
             sample=attempt,
             purpose=DIAGNOSIS,
         )
@@ -320,7 +320,7 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
             problem = str(error)
             continue
         problems: dict[str, str] = {}
-        for name, metric in owed.items():
+        for name, metric in due.items():
             entry = scoring.entries[name]
             diagnosis, wrong_part = read_diagnosis(
                 part_of(reply, name), metric, entry.score, scoring.turns
@@ -328,7 +328,7 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
             scoring.entries[name] = replace(entry, diagnosis=diagnosis)
             if wrong_part is not None:
                 problems[name] = wrong_part
-        owed = {name: owed[name] for name in problems}
+        due = {name: due[name] for name in problems}
         problem = "; ".join(problems.values())
 
 
