@@ -42,13 +42,7 @@ def combine_scores(
         turns = [combine_turns(turn, rule, config) for turn in each]
     session = aggregate(turns, config)
     if isinstance(session, NoSession):
-        return Unscored(
-            dialogue_id=first.dialogue_id,
-            content_hash=first.content_hash,
-            stage=STAGE,
-            reason=session.reason,
-            detail=session.detail,
-        )
+        return Unscored.of_row(first, STAGE, session.reason, session.detail)
     return first.model_copy(update=session_fields(session, turns, config))
 
 

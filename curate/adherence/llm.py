@@ -11,9 +11,8 @@ or read is unscored with a reason, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from curate.adherence.adherence_prompts import (
     answer_request,
@@ -31,6 +30,7 @@ from curate.adherence.session_score import (
     without_role,
 )
 from curate.dialogue import Dialogue
+from curate.engines.asking_again import ask_until_read
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk, defuse
 from curate.records import (
@@ -41,8 +41,6 @@ from curate.records import (
     Unscored,
     UnscoredReason,
 )
-
-R = TypeVar("R")
 
 
 async def score_adherence(
@@ -121,7 +119,7 @@ async def ask_answers(
         # Only words can be put differently on being asked again; a distribution stays what it is.
         return answer, _PROBLEMS.get(answer.reason or "")
 
-    answers, sent = await _ask_until_read(range(len(trunks)), request, read, ask, config)
+    answers, sent = await ask_until_read(range(len(trunks)), request, read, ask, config.retries)
     return [answers[place] for place in range(len(trunks))], sent
 
 
@@ -153,38 +151,7 @@ async def _ask_reasons(
     def read(place: int, completion: Completion) -> tuple[AdherenceReason, str | None]:
         return read_reason(completion, config, adherent=verdicts[place], role=role)
 
-    return await _ask_until_read(verdicts, request, read, ask, config)
-
-
-async def _ask_until_read(
-    places: Iterable[int],
-    request: Callable[[int, str | None], Request],
-    read: Callable[[int, Completion], tuple[R, str | None]],
-    ask: Ask,
-    config: AdherenceConfig,
-) -> tuple[dict[int, R], int]:
-    """Ask in one call, then again, with the problem, where there was one; what was read, and calls made.
-
-    The sample index is raised, or the response cache would answer a second retry with the reply to the first.
-    """
-    results: dict[int, R] = {}
-    problems: dict[int, str | None] = dict.fromkeys(places)
-    sent = 0
-    for attempt in range(config.retries + 1):
-        if not problems:
-            break
-        requests = [
-            replace(request(place, problem), sample=attempt) for place, problem in problems.items()
-        ]
-        sent += len(requests)
-        completions = await ask(requests)
-        unread: dict[int, str | None] = {}
-        for place, completion in zip(problems, completions, strict=True):
-            results[place], problem = read(place, completion)
-            if problem is not None:
-                unread[place] = problem
-        problems = unread
-    return results, sent
+    return await ask_until_read(verdicts, request, read, ask, config.retries)
 
 
 def turn_of(

@@ -142,14 +142,9 @@ def with_levels(
     verdict, weakest = rule_verdict(per_turn, conversation), weakest_turn(per_turn)
     judge_verdict = judgment.judge_verdict
     if reject_mismatch and judge_verdict is not None and judge_verdict != verdict:
-        return Unscored(
-            dialogue_id=judgment.dialogue_id,
-            content_hash=judgment.content_hash,
-            stage=STAGE,
-            reason=UnscoredReason.REJECTED_MISMATCH,
-            detail=f"the judge said {judge_verdict}, its calibrated levels give {verdict}",
-            requests=judgment.requests,
-        )
+        detail = f"the judge said {judge_verdict}, its calibrated levels give {verdict}"
+        reason = UnscoredReason.REJECTED_MISMATCH
+        return Unscored.of_row(judgment, STAGE, reason, detail, judgment.requests)
     was_asked = judgment.weakest_mismatch is not None
     return judgment.model_copy(
         update={

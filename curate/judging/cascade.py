@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from curate.engines.config import EngineConfig
 from curate.errors import UsageError
-from curate.judging.opinions import Judged, Juror, disagreement
+from curate.judging.opinions import Judged, Juror, with_opinions
 from curate.records import CascadeFit, Doubt, JudgeIdentity, Judgment, ScoringMode, Unscored
 from curate.records.calibration_file import check_same_judge, described, read_cascade_fit
 from curate.records.config import Config
@@ -159,11 +159,4 @@ async def judge_by_cascade(
         requests = first.used.requests + second.used.requests
     if isinstance(decided.row, Unscored):
         return decided.named(decided.row, requests)
-    return decided.row.model_copy(
-        update={
-            "identity": identity,
-            "requests": requests,
-            "opinions": tuple(opinions),
-            "disagreement": disagreement(opinions),
-        }
-    )
+    return with_opinions(decided.row, opinions, identity, requests)

@@ -67,13 +67,7 @@ def combine(
     total, unscored = len(numbers) + len(missing), [missing[turn] for turn in sorted(missing)]
     if unscored and (not per_turn or len(per_turn) / total < (min_scored_share or 1)):
         failure = shared_reason(unscored, total)
-        return Unscored(
-            dialogue_id=first.dialogue_id,
-            content_hash=first.content_hash,
-            stage=STAGE,
-            reason=failure.reason,
-            detail=failure.detail,
-        )
+        return Unscored.of_row(first, STAGE, failure.reason, failure.detail)
     levels = [row.conversation_level for row in rows]
     level = ConversationLevel(
         **{
@@ -116,13 +110,8 @@ def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScor
     weights = {metric.name: metric.weight for metric in metrics}
     parts = shares(weights, [metric.name for metric in metrics if metric.score is None])
     if parts is None:
-        return Unscored(
-            dialogue_id=first.dialogue_id,
-            content_hash=first.content_hash,
-            stage=StageName.METRICS,
-            reason=UnscoredReason.NOTHING_APPLIES,
-            detail=f"n/a: {', '.join(weights)}",
-        )
+        detail = f"n/a: {', '.join(weights)}"
+        return Unscored.of_row(first, StageName.METRICS, UnscoredReason.NOTHING_APPLIES, detail)
     metrics = [metric.model_copy(update={"share": parts[metric.name]}) for metric in metrics]
     return with_metrics(first, metrics)
 

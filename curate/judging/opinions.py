@@ -48,7 +48,7 @@ class Metered:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Generic[Record]):
+class MeteredRecord(Generic[Record]):
     """A judge's own record of a dialogue, and what it took.
 
     Attributes:
@@ -83,7 +83,7 @@ class Heard(Generic[Record]):
         return row.model_copy(update={"detail": detail, "requests": requests})
 
 
-Juror = Callable[[], Awaitable[Heard[Record]]]
+Juror = Callable[[], Awaitable[MeteredRecord[Record]]]
 """A judge as a jury or a cascade asks it."""
 
 
@@ -125,20 +125,32 @@ def disagreement(opinions: Sequence[JudgeOpinion]) -> float | None:
 
 
 def together(
-    heard: Sequence[Heard[Record]],
+    records: Sequence[MeteredRecord[Record]],
     combine: Callable[[Sequence[Record]], Record | Unscored],
     identity: JudgeIdentity,
 ) -> Record | Unscored:
     """Join several judges' records, their opinions beside; unscored where one judge could not score."""
-    requests = sum(each.used.requests for each in heard)
+    requests = sum(each.used.requests for each in records)
     rows: list[Record] = []
-    for each in heard:
+    for each in records:
         if isinstance(each.row, Unscored):
             return each.named(each.row, requests)
         rows.append(each.row)
     row = combine(rows)
     if isinstance(row, Unscored):
         return row.model_copy(update={"requests": requests})
-    opinions = tuple(each.opinion() for each in heard)
-    update = {"identity": identity, "requests": requests, "opinions": opinions}
-    return row.model_copy(update=update | {"disagreement": disagreement(opinions)})
+    return with_opinions(row, [each.opinion() for each in records], identity, requests)
+
+
+def with_opinions(
+    row: Record, opinions: Sequence[JudgeOpinion], identity: JudgeIdentity, requests: int
+) -> Record:
+    """Return a record of several judges under their joint identity, with the opinions of each beside it."""
+    return row.model_copy(
+        update={
+            "identity": identity,
+            "requests": requests,
+            "opinions": tuple(opinions),
+            "disagreement": disagreement(opinions),
+        }
+    )

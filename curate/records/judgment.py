@@ -125,6 +125,20 @@ class Unscored(DialogueRow):
             requests=requests,
         )
 
+    @classmethod
+    def of_row(
+        cls, row: DialogueRow, stage: StageName, reason: str, detail: str = "", requests: int = 0
+    ) -> Unscored:
+        """Return the record that takes the place of another row about the same dialogue."""
+        return cls(
+            dialogue_id=row.dialogue_id,
+            content_hash=row.content_hash,
+            stage=stage,
+            reason=reason,
+            detail=detail,
+            requests=requests,
+        )
+
 
 def unscored_reason(record: Mapping[str, Any]) -> str | None:
     """Return why a stored row of a scoring stage has no score; None where it has one."""

@@ -20,7 +20,7 @@ from curate.judging.config import (
 )
 from curate.judging.jury import combine, combine_metrics
 from curate.judging.metrics import MetricsConfig
-from curate.judging.opinions import Heard, Juror, Metered, Record, together
+from curate.judging.opinions import Juror, Metered, MeteredRecord, Record, together
 from curate.recipe import judge_roles
 from curate.records import (
     JudgeIdentity,
@@ -180,17 +180,17 @@ def _jurors(
     ]
 
 
-async def _hear(label: str, stage: Stage[Any], item: WorkItem, asks: Asks) -> Heard[Any]:
+async def _hear(label: str, stage: Stage[Any], item: WorkItem, asks: Asks) -> MeteredRecord[Any]:
     """Return one judge's record; if the item is to be asked again, only what this judge failed at is."""
     metered = Metered(asks.judge)
     row = await stage.run(replace(item, again=False), replace(asks, judge=metered, metrics=metered))
     missing = frozenset() if isinstance(row, Unscored) else row.missing_turns
     if not item.again or not (isinstance(row, Unscored) or missing):
-        return Heard(label, row, metered)
+        return MeteredRecord(label, row, metered)
     again = past_kept_replies(replace(item, turns=missing), asks)
     metered = Metered(again.judge)
     row = await stage.run(item, replace(again, judge=metered, metrics=metered))
-    return Heard(label, row, metered)
+    return MeteredRecord(label, row, metered)
 
 
 def _joint_identity(

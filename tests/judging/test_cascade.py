@@ -17,7 +17,7 @@ from curate.judging.cascade import (
     judge_by_cascade,
 )
 from curate.judging.config import RubricConfig
-from curate.judging.opinions import Heard, Judged, Metered
+from curate.judging.opinions import Judged, Metered, MeteredRecord
 from curate.judging.rubric import judge_dialogue
 from curate.records import (
     CascadeFit,
@@ -158,19 +158,19 @@ class Judges:
         self.reading, self.broken = reading, broken
         self.asked: list[str] = []
 
-    async def heard(self, name: str, scores: dict[Any, Any]) -> Heard[Judgment]:
+    async def heard(self, name: str, scores: dict[Any, Any]) -> MeteredRecord[Judgment]:
         self.asked.append(name)
         used = Metered(ScriptedJudge(scores))
         config = RubricConfig(mode="tokens", text="off")
         row: Judged = await judge_dialogue(dialogue_of(1), used, config, IDENTITY)
         if name == self.broken:
             row = Unscored.of(dialogue_of(1), "judge", "bad_reply", "no form")
-        return Heard(f"engine:{name}", row, used)
+        return MeteredRecord(f"engine:{name}", row, used)
 
-    async def small(self) -> Heard[Judgment]:
+    async def small(self) -> MeteredRecord[Judgment]:
         return await self.heard("small", {(1, "helpfulness"): self.reading})
 
-    async def large(self) -> Heard[Judgment]:
+    async def large(self) -> MeteredRecord[Judgment]:
         return await self.heard("large", {(1, "helpfulness"): 2})
 
     async def decide(self, rule: CascadeRule, content_hash: str = "f" * 32) -> Judged:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curate.judging.config import RubricConfig
 from curate.judging.jury import combine, combine_digits, combine_metrics
-from curate.judging.opinions import Heard, Judged, Metered, together
+from curate.judging.opinions import Judged, Metered, MeteredRecord, together
 from curate.judging.rubric import judge_dialogue
 from curate.records import (
     JudgeIdentity,
@@ -30,19 +30,21 @@ JURY = JudgeIdentity(engine="jury", model="a + b + c")
 DIGITS = st.lists(st.integers(1, 5), min_size=1, max_size=7)
 
 
-async def heard(scores: dict[Any, Any], name: str, mode: Any = "json", turns: int = 2) -> Heard:
+async def heard(
+    scores: dict[Any, Any], name: str, mode: Any = "json", turns: int = 2
+) -> MeteredRecord:
     used = Metered(ScriptedJudge(scores))
     config = RubricConfig(mode=mode, text="off")
     row = await judge_dialogue(dialogue_of(turns), used, config, IDENTITY)
-    return Heard(name, row, used)
+    return MeteredRecord(name, row, used)
 
 
-def combined(*each: Heard, rule: JuryRule = "median", **options: Any) -> Judged:
+def combined(*each: MeteredRecord, rule: JuryRule = "median", **options: Any) -> Judged:
     rules, names = RubricConfig(jury=rule).jury_rules, [one.judge for one in each]
     return together(each, lambda rows: combine(rows, rules, names, **options), JURY)
 
 
-def scored(*each: Heard, rule: JuryRule = "median") -> Judgment:
+def scored(*each: MeteredRecord, rule: JuryRule = "median") -> Judgment:
     result = combined(*each, rule=rule)
     assert isinstance(result, Judgment), result
     return result
@@ -129,7 +131,7 @@ async def test_the_note_of_a_score_is_that_of_a_judge_who_gave_it() -> None:
         noted = one.row.conversation_level.coherence.model_copy(update={"note": note})
         level = one.row.conversation_level.model_copy(update={"coherence": noted})
         row = one.row.model_copy(update={"conversation_level": level})
-        given.append(Heard(name, row, one.used))
+        given.append(MeteredRecord(name, row, one.used))
     coherence = scored(*given).conversation_level.coherence
     assert (coherence.score, coherence.note) == (4, "four")
 
@@ -139,7 +141,7 @@ async def test_a_judge_that_scores_nothing_leaves_the_jury_unscored_and_is_named
     config = RubricConfig(mode="json", text="off", retries=0)
     used = Metered(fails)
     row = await judge_dialogue(dialogue_of(2), used, config, IDENTITY)
-    result = combined(await heard({}, "a"), Heard("engine:b", row, used))
+    result = combined(await heard({}, "a"), MeteredRecord("engine:b", row, used))
     assert isinstance(result, Unscored)
     assert result.reason == "bad_reply"
     assert result.detail.startswith("engine:b: ")
@@ -152,7 +154,7 @@ async def test_a_turn_that_one_judge_could_not_score_is_unscored() -> None:
     row = part.row.model_copy(
         update={"per_turn": part.row.per_turn[:1], "unscored_turns": (missing,)}
     )
-    cut = Heard("b", row, part.used)
+    cut = MeteredRecord("b", row, part.used)
     refused = combined(whole, cut)
     assert isinstance(refused, Unscored)
     assert (refused.reason, "turn 2" in refused.detail) == ("low_coverage", True)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from curate.dialogue import Dialogue, Turn
-from curate.engines.base import Ask
+from curate.engines.asking_again import ask_until_read
+from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk
 from curate.engines.structured import BadReply, read_object
 from curate.errors import UsageError
@@ -122,33 +123,24 @@ async def _ask_part(
     config: FactualityConfig,
     evidence: Sequence[Evidence],
 ) -> tuple[list[FactualClaim] | Failure, int]:
-    problem: str | None = None
-    failure = Failure(UnscoredReason.BAD_REPLY)
-    for attempt in range(config.retries + 1):
-        message = request(
-            trunk,
-            turn,
-            None if is_whole else part,
-            config,
-            evidence,
-            problem=problem,
-            sample=attempt,
-        )
-        (completion,) = await ask([message])
+    def ask_for(_: str, problem: str | None) -> Request:
+        return request(trunk, turn, None if is_whole else part, config, evidence, problem=problem)
+
+    def read(_: str, completion: Completion) -> tuple[list[FactualClaim] | Failure, str | None]:
         if (fault := fault_of(completion)) is not None:
-            return fault, attempt + 1
+            return fault, None
         reply = read_object(completion, schema(config, evidence))
-        if not isinstance(reply, BadReply):
-            claims, problem = read_claims(reply["claims"], part)
-            if problem is None:
-                return claims, attempt + 1
-            failure = Failure(UnscoredReason.BAD_REPLY, problem)
-            continue
-        problem = reply.detail
-        failure = Failure(
-            UnscoredReason.REPLY_CUT if reply.reason == "cut" else UnscoredReason.BAD_REPLY, problem
-        )
-    return failure, config.retries + 1
+        if isinstance(reply, BadReply):
+            was_cut = reply.reason == "cut"
+            reason = UnscoredReason.REPLY_CUT if was_cut else UnscoredReason.BAD_REPLY
+            return Failure(reason, reply.detail), reply.detail
+        claims, problem = read_claims(reply["claims"], part)
+        if problem is None:
+            return claims, None
+        return Failure(UnscoredReason.BAD_REPLY, problem), problem
+
+    outcomes, requests = await ask_until_read([part], ask_for, read, ask, config.retries)
+    return outcomes[part], requests
 
 
 def read_claims(

@@ -119,7 +119,6 @@ def request(
     evidence: Sequence[Evidence],
     *,
     problem: str | None = None,
-    sample: int = 0,
 ) -> Request:
     """Return the request for the claims of a turn.
 
@@ -144,7 +143,6 @@ def request(
         part_text + "\n".join([text, *retry]),
         max_tokens=64 + _CLAIM_TOKENS * config.max_claims,
         schema=schema(config, evidence),
-        sample=sample,
         purpose=PURPOSE,
         turns=(turn,),
     )
