@@ -14,6 +14,7 @@ from curate.recipe import parse_recipe
 from curate.run.audit import audit_run
 from curate.run.diff import diff_runs
 from curate.run.labels.calibrate import calibrate_run
+from curate.run.labels.populations import draw_folder
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_table
 from curate.run.report import write_report
@@ -99,7 +100,7 @@ def test_a_draw_and_its_labels(tmp_path: Path) -> None:
     out = tmp_path / "certificate.json"
     done = test_certify.call("certify", tmp_path / "run", labels, "--risk", 0.2, "--out", out)
     assert done.exit_code == 0, done.output
-    draws = [json.loads(path.read_text()) for path in (tmp_path / "run").rglob("draw.json")]
+    draws = [json.loads(path.read_text()) for path in draw_folder(tmp_path / "run").glob("*.json")]
     check(kept(draws, tmp_path), FILES / "draw.json")
     check("\n".join(labels.read_text().splitlines()[:3]), FILES / "labels.csv")
 
