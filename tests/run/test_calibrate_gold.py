@@ -23,6 +23,7 @@ from curate.run.pipeline import run_recipe
 from curate.run.staging import scored_rows
 from curate.trust.label_rows import GoldRow
 from tests.live import live_server
+from tests.run.fits import check_fit
 from tests.run.test_calibrated_run import recipe, rows, serve
 from tests.servers import CountingServer
 
@@ -145,6 +146,7 @@ def test_labels_become_a_file_that_the_next_run_uses(
     run_recipe(recipe(server, data), out=run)
     assert curate.read_gold(str(gold))[0].dialogue_id == "chat-0"
     assert again.calibration == calibrate_with_gold(run, _rows(STARS)).calibration
+    check_fit("calibration_by_gold", calibrate_with_gold(run, curate.read_gold(str(gold))))
 
 
 def _rows(stars: list[int], dimension: str = "coherence") -> list[GoldRow]:
@@ -184,6 +186,7 @@ def test_expected_shares_need_no_label(run: Path, tmp_path: Path) -> None:
     assert "how far they agree with people is not known" in done.output
     made = Calibration.model_validate_json(out.read_bytes())
     assert "safety" not in made.levels
+    check_fit("calibration_by_shares", made)
     assert {cuts.method for cuts in made.levels.values()} == {"given_shares"}
     fingerprint = json.loads((run / "manifest.json").read_text())["fingerprints"]["judge"]
     judged = [r for _, r in scored_rows(run, StageName.JUDGE, fingerprint).read()]
@@ -222,6 +225,7 @@ def test_too_few_labels_are_refused_with_the_figures(run: Path, tmp_path: Path) 
     assert told["good"] is None
     assert list(told["not_fitted"]) == ["p_good"]
     assert told["rows"] == 72
+    check_fit("calibration_by_few", calibrate_with_gold(run, curate.read_gold(str(some))))
 
 
 @pytest.mark.parametrize(
@@ -301,9 +305,11 @@ def test_role_adherence_is_fitted_from_the_same_file(tmp_path: Path) -> None:
         made = run_recipe(recipe(server, data, **sections), out=tmp_path / "run").manifest
         assert made.stages["adherence"].unscored == 0
         given = _rows([star > 2 for star in STARS], "adherence")  # type: ignore[misc]
-        fitted = calibrate_with_gold(
+        whole = calibrate_with_gold(
             tmp_path / "run", [*given, *_rows([s > 2 for s in STARS], "accept")]
-        ).calibration
+        )
+        check_fit("calibration_of_role_adherence", whole)
+        fitted = whole.calibration
         assert fitted.adherence is not None
         assert fitted.adherence.turns == N
         assert fitted.good is not None

@@ -25,6 +25,7 @@ from curate.run.pipeline import run_recipe
 from curate.storage.whole_files import write_record
 from curate.trust.label_rows import GivenLabels, GoldRow, labels_in_file
 from tests.live import live_server
+from tests.run.fits import check_fit
 from tests.run.test_pipeline import recipe, write_rows
 from tests.servers import Body, CountingServer, answer_by_hash
 
@@ -111,6 +112,7 @@ def test_labels_make_levels_that_the_next_run_sums_up_without_a_call(
     server: CountingServer, data: Path, run: Path, tmp_path: Path
 ) -> None:
     found = calibrate_with_gold(run, labels())
+    check_fit("calibration_of_metrics", found)
     fitted = found.calibration.metrics
     assert fitted is not None
     assert [*fitted.levels] == ["grounding_fidelity", "task_completion"]
@@ -176,6 +178,7 @@ def test_labels_that_say_nothing_of_the_metrics_are_counted(run: Path) -> None:
         "n/a: a metric is n/a where the judge says so": 1,
         "metric_grounding_fidelity is of the conversation, and a turn is named": 1,
     }
+    check_fit("calibration_of_metrics_by_odd_labels", found)
     few = calibrate_with_gold(run, labels()[: 3 * 16])
     assert few.not_fitted["weights of metrics"].startswith("too few verdicts of people")
 
@@ -234,6 +237,7 @@ def test_metrics_are_among_the_readings_of_p_good_where_the_run_has_them(
     sections: dict[str, Any] = {"judge": {"text": "off"}, "select": False}
     run_recipe(measured(server, data, **sections), out=tmp_path / "run")
     found = calibrate_with_gold(tmp_path / "run", labels())
+    check_fit("calibration_of_all", found)
     good = found.calibration.good
     assert good is not None
     assert {"metric_grounding_fidelity", "metric_task_completion", "coherence"} <= {*good.features}

@@ -36,6 +36,7 @@ from curate.run.labels.pair_curves import (
 from curate.run.pipeline import RunResult, run_recipe
 from curate.sources.shipped_files import sample_chats
 from curate.storage.whole_files import write_record
+from tests.run.fits import check_fit
 
 DIALOGUES = 70
 SCRIPTED = {"engine": "scripted", "replies": []}
@@ -232,6 +233,7 @@ def test_twins_give_a_curve_and_a_second_time_asks_nothing(judge: Judge, tmp_pat
     assert steps[-1] == (120, 120)
     assert set(curve.kinds) == set(plan.kinds)
     validate_record("pair-curve", curve.model_dump(mode="json"))
+    check_fit("curve_of_twins", curve)
     requests = len(judge.requests)
     assert fit_by_asking(recipe, plan, replies) == curve
     assert len(judge.requests) == requests
@@ -369,6 +371,7 @@ def test_a_file_of_labelled_pairs_is_asked_about_and_gives_a_curve(
     assert (curve.fitted_on, curve.source, curve.pairs) == ("labels", gold.name, 50)
     assert curve.auc > 0.9
     assert f"50 labelled pairs of {gold.name}" in curve.described
+    check_fit("curve_of_a_file", curve.model_copy(update={"source": "gold"}))
 
 
 def test_rows_of_a_file_that_give_no_pair_are_counted_and_named(
@@ -421,6 +424,8 @@ def test_choices_about_a_runs_pairs_give_a_curve_without_asking(
     pl.DataFrame(rows).write_csv(gold)
     curve, unused = fit_from_choices(run, gold)
     assert len(judge.requests) == requests
+    assert curve.labelled == tuple(sorted(pair.pair_id for pair in pairs))
+    check_fit("curve_of_choices", curve, unused=unused)
     assert (curve.fitted_on, curve.source, curve.pairs) == ("labels", "choices.csv", 50)
     assert curve.auc > 0.9
     assert unused.counts == {
@@ -448,6 +453,7 @@ def test_labelled_pairs_of_a_run_give_a_curve_without_asking(judge: Judge, tmp_p
     requests = len(judge.requests)
     curve = fit_from_run(run)
     assert (curve.fitted_on, curve.pairs) == ("labels", 50)
+    check_fit("curve_of_a_run", curve)
     assert len(judge.requests) == requests
     with pytest.raises(UsageError, match="no labelled pair"):
         fit_from_run(run_recipe(twins_recipe(tmp_path), out=tmp_path / "other").folder)

@@ -34,6 +34,7 @@ from curate.run.plan import make_plan
 from curate.stages import bind_stages, model_pool
 from curate.storage.whole_files import write_record
 from tests.live import live_server
+from tests.run.fits import check_fit
 from tests.servers import Body, CountingServer
 
 SURE = {"5": 0.97, "4": 0.03}
@@ -216,6 +217,7 @@ def test_without_a_threshold_a_cascade_asks_both_and_a_threshold_is_fitted_to_th
 
     fit, _ = fit_cascade(tmp_path / "both")
     assert (fit.dialogues, fit.kept, fit.lost) == (30, 20, 0)
+    check_fit("cascade_by_its_second_judge", fit)
     assert fit.lost_at_most == pytest.approx(1 - 0.1 ** (1 / 30))
     write_record(tmp_path / "cascade.json", fit)
     validate_record("cascade-fit", json.loads((tmp_path / "cascade.json").read_text()))
@@ -268,6 +270,7 @@ def test_people_say_what_a_cascade_loses(
     )
     fit, unused = fit_cascade(tmp_path / "run", gold)
     assert (fit.truth, fit.dialogues, fit.kept, fit.lost) == ("people", 29, 29, 0)
+    check_fit("cascade_by_people", fit, unused=unused)
     assert sum(unused.counts.values()) == 1
     assert len(fit.labelled) == 29  # which may not certify what it selects
 
