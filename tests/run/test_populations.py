@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from curate.errors import CurateError, UsageError
@@ -128,6 +129,9 @@ def test_strata_may_be_of_any_column(run: Path, column: str, scores: list[Any] |
         ("all", "label_word", False, "no threshold can be set on that column"),
         ("all", "nothing", False, "--column"),
         ("nothing > 2", None, False, "--of"),
+        ("label_other > 2", None, False, "--of"),
+        ("label_score >", None, False, "--of"),
+        ("all", "nothing", True, "--by"),
         ("pairs", "mean_score", False, "pairs have no such score"),
         ("natural_pairs", "evidence", False, "no pairs of the data with evidence in"),
         ("pairs", None, False, "no pairs made by forks in"),
@@ -157,6 +161,33 @@ def test_a_set_has_a_name_in_words(of: str, words: str) -> None:
     assert named_set(of) == words
     check_set(of, None)
     check_set(of, "preference" if is_of_pairs(of) else "label_anything")
+
+
+def test_scored_is_what_each_stage_scored_and_no_worse_side_of_a_pair(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    table = pl.read_parquet(copy / "scores.parquet")
+    adherence = pl.when(pl.col("id") != "c1").then(0.5)
+    table = table.with_columns(
+        adherence=adherence.cast(table.schema["adherence"]),
+        rejected_as=pl.when(pl.col("id") == "c4").then(pl.lit("a reply of the data")),
+        label_score=pl.when(pl.col("id") == "c0").then(float("nan")).otherwise("label_score"),
+    )
+    table.write_parquet(copy / "scores.parquet")
+    assert read_members(copy, "scored")["id"].to_list() == ["c0", "c2"]
+    assert read_members(copy, "all")["id"].to_list() == ["c0", "c1", "c2", "c4"]
+    assert read_members(copy, "all", "label_score")["id"].to_list() == ["c1", "c2"]
+    assert read_members(copy, "all", "adherence")["id"].to_list() == ["c0", "c2", "c4"]
+
+
+def test_a_run_that_selects_nothing_has_no_sft_set(run: Path, tmp_path: Path) -> None:
+    source = read_manifest(run).recipe["source"]
+    recipe = {"name": "none", "source": source, "judge": False, "adherence": False, "select": False}
+    out = run_recipe(parse_recipe(recipe), out=tmp_path / "none").folder
+    assert read_members(out, "all").height == 4
+    with pytest.raises(UsageError, match="the run selected nothing"):
+        read_members(out, "sft")
 
 
 # ---- the judges and the fitted files behind a set
