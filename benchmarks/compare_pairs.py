@@ -42,7 +42,7 @@ from curate.engines.base import Engine
 from curate.engines.label_mass import read_label_mass
 from curate.judging.config import RubricConfig
 from curate.judging.turn_rescoring import score_turn
-from curate.pairs.letters import letter_request
+from curate.pairs.closed_questions import letter_request
 from curate.pairs.pair_prompts import ClosedQuestion, comparison
 from curate.pairs.prefix import with_messages
 from curate.pairs.verification import cut_after, token_ratio

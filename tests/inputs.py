@@ -39,7 +39,7 @@ from curate.records.calibration_file import (
     read_certificate,
     read_curve,
 )
-from curate.run.reviews import read_answers
+from curate.run.review_answers import read_answers
 from curate.sources import SourceConfig
 from curate.sources.raw_rows import read_rows
 from curate.trainer_check.check import check_path

@@ -16,7 +16,7 @@ from curate.wording import first_of
 
 if TYPE_CHECKING:
     from curate.run.diff import RunChange, RunDiff
-    from curate.trust.run_diff import TableDiff
+    from curate.trust.run_comparison import TableDiff
 
 _NAMED = 5
 _VALUE = 60

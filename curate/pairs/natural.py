@@ -1,6 +1,6 @@
 """Pairs the data already holds: found without a model, and verified by a judge where the recipe says so.
 
-What is paired, and what says that one side is better, is found by `couples`, a group of dialogues at a time. Every
+What is paired, and what says that one side is better, is found by `alternatives`, a group of dialogues at a time. Every
 couple gives one record, passed or dropped with its reason; what exceeds `max_per_group` gives one record that says
 how many were left out. A pair that passed here has `check` None until `verify_natural` has held it to the rules of
 a forked one.
@@ -14,8 +14,8 @@ from itertools import groupby
 
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
+from curate.pairs.alternatives import Couple, find_couples
 from curate.pairs.config import NaturalConfig
-from curate.pairs.couples import Couple, find_couples
 from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages
 from curate.pairs.verification import Sides, check_texts, verify_sides

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from curate.dialogue import Dialogue
+from curate.pairs.closed_questions import ask_choice
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork_points import (
     ForkPoint,
@@ -17,7 +18,6 @@ from curate.pairs.fork_points import (
     flaws_by_turn,
 )
 from curate.pairs.judge_functions import ForkAsks
-from curate.pairs.letters import ask_choice
 from curate.pairs.pair_prompts import NONE, failed_questions, suffices_questions
 from curate.pairs.prefix import with_messages
 from curate.pairs.verification import CheckOutcome, unscored

@@ -32,9 +32,9 @@ from itertools import combinations
 from statistics import fmean, stdev
 
 from curate.dialogue import Dialogue, Message
+from curate.pairs.closed_questions import Pick, ask_choice, ask_letters
 from curate.pairs.config import VerifyConfig
 from curate.pairs.judge_functions import JudgeAsks
-from curate.pairs.letters import Pick, ask_choice, ask_letters
 from curate.pairs.pair_prompts import (
     COMPARED,
     NONE,

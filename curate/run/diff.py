@@ -13,7 +13,7 @@ from curate.errors import UsageError
 from curate.records import Manifest
 from curate.run.outputs import NATURAL_PAIRS, PAIRS, read_scores, stored_pairs
 from curate.run.read_back import read_decisions, read_manifest
-from curate.trust.run_diff import SetChange, TableDiff, changed_keys, compare_tables
+from curate.trust.run_comparison import SetChange, TableDiff, changed_keys, compare_tables
 from curate.wording import plural
 
 _OF_A_RUN = ("name", "out", "resume")

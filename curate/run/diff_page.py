@@ -31,7 +31,7 @@ from curate.run.report import (
 from curate.run.report_dialogues import RunPairs, dialogue_bodies
 from curate.run.report_figures import reason_meanings
 from curate.storage.stage_rows import fingerprint
-from curate.trust.run_diff import matched_rows, score_columns
+from curate.trust.run_comparison import matched_rows, score_columns
 
 _IDS = 200
 _ABOUT = {

@@ -35,7 +35,7 @@ from curate.run.outputs import (
     export_parts,
     read_pairs,
 )
-from curate.run.reviews import REVIEWED, Reviews
+from curate.run.review_answers import REVIEWED, Reviews
 from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal

@@ -15,7 +15,7 @@ from curate.dialogue import Frozen
 from curate.storage.line_files import read_lines
 from curate.storage.parquet_files import read_frames, readable
 from curate.storage.whole_files import damaged
-from curate.trust.run_diff import changed_keys
+from curate.trust.run_comparison import changed_keys
 
 _NAMED = 20
 _BATCH = 20_000

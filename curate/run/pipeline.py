@@ -50,7 +50,7 @@ from curate.run.labels.certificates import (
 from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
 from curate.run.result import RunResult
-from curate.run.reviews import kept_answers, passed_pairs, review_report, reviews_of
+from curate.run.review_answers import kept_answers, passed_pairs, review_report, reviews_of
 from curate.run.rows_left import (
     KeptRows,
     Reused,

@@ -16,9 +16,9 @@ from curate.engines.model_pool import Asks
 from curate.executors.first_rows import FirstRows
 from curate.executors.local import for_each
 from curate.judging.config import RubricConfig
+from curate.pairs.closed_questions import ask_choice
 from curate.pairs.config import VerifyConfig
 from curate.pairs.judge_functions import JudgeAsks
-from curate.pairs.letters import ask_choice
 from curate.pairs.prefix import with_messages
 from curate.pairs.probe_prompts import kind_question, rewritten
 from curate.pairs.verification import Sides, compare_orders

@@ -31,7 +31,7 @@ from curate.run.outputs import (
     write_selection,
 )
 from curate.run.read_back import read_manifest
-from curate.run.reviews import (
+from curate.run.review_answers import (
     Reviews,
     by_rules,
     kept_answers,

@@ -9,7 +9,7 @@ import polars as pl
 from curate.records import SelectionReport
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.outputs import rejections, set_fingerprint, write_scores, write_selection
-from curate.run.reviews import Reviews, with_reviews
+from curate.run.review_answers import Reviews, with_reviews
 from curate.run.scoring import Scores
 from curate.run.staging import Job
 from curate.selection.rules import decide, narrowed, questions

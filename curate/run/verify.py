@@ -42,7 +42,7 @@ from curate.run.ingest import DIALOGUES, FILES, INDEX, DialogueFile
 from curate.run.labels.populations import fitted_files
 from curate.run.pipeline import after_ingest, cleaning_of, write_manifest
 from curate.run.read_back import read_manifest
-from curate.run.reviews import answers_path
+from curate.run.review_answers import answers_path
 from curate.run.runlog import RunLog
 from curate.run.staging import Job, Progress, stage_rows
 from curate.run.verify_trust import TrustCheck

@@ -145,7 +145,7 @@ def decide(
 
     Its columns are `id`, `content_hash`, `reasons` (list of text, empty for the SFT set), `review` and `active`
     (booleans), `collisions` (list of structs), `split` (text) and `reviewed` (struct; null here, because reviews are
-    applied later by `run.reviews`).
+    applied later by `run.review_answers`).
     """
     if cleaning is None and config.needs_cleaning:
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.joint_score import combine_turns
-from curate.adherence.llm import score_turn as score_role_of_turn
+from curate.adherence.llm_judge import score_turn as score_role_of_turn
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability
 from curate.engines.model_pool import Asks, Described, ModelsByRole

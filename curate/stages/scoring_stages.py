@@ -13,7 +13,7 @@ from typing import Any
 from curate.adherence.adherence_prompts import REASON_VERSION
 from curate.adherence.adherence_prompts import prompt_version as adherence_prompts
 from curate.adherence.config import AdherenceConfig, resolve_output_mode, settle_calibration
-from curate.adherence.llm import score_adherence
+from curate.adherence.llm_judge import score_adherence
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability

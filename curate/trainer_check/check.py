@@ -14,11 +14,11 @@ from curate.errors import UsageError
 from curate.export.trainer_facts import Layout, TrainerFacts, TrainingStage
 from curate.export.trainers import TRAINERS, Trainer
 from curate.trainer_check import replay
-from curate.trainer_check.checks import Problems, check_example, check_users
 from curate.trainer_check.data_files import CheckedFile, FileRow, find_files
 from curate.trainer_check.dataset_info import DatasetInfo, described_files
 from curate.trainer_check.examples import Example, Unread, read_example
 from curate.trainer_check.findings import CheckReport, FileReport, Lengths, Problem
+from curate.trainer_check.row_checks import Problems, check_example, check_users
 from curate.trainer_check.template_checks import ChatTokenizer, check_rendered, open_tokenizer
 
 Through = Literal["auto", "installed", "restated"]

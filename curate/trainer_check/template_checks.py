@@ -8,10 +8,10 @@ from typing import Any
 
 from curate.errors import UsageError, first_line, missing_extra
 from curate.export.trainer_facts import StageFacts
-from curate.trainer_check.checks import Problems, tools_of
 from curate.trainer_check.data_files import shown
 from curate.trainer_check.examples import ChatMessage, Example, first_difference
 from curate.trainer_check.findings import Problem
+from curate.trainer_check.row_checks import Problems, tools_of
 from curate.trainer_check.runner import load_tokenizer
 
 _NULL = "train on the word None: its template writes a null out"

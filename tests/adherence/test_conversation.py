@@ -11,7 +11,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.engines.base import Completion, Fault, Request
 from curate.errors import UsageError
 from curate.recipe import parse_recipe
-from tests.adherence.test_llm import (
+from tests.adherence.test_llm_judge import (
     ROLE,
     THREE,
     Judge,

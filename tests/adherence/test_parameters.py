@@ -26,7 +26,7 @@ from curate.records.validation import validate_record
 from curate.run.ingest import read_dialogues
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_judged
-from tests.adherence.test_llm import last_turn
+from tests.adherence.test_llm_judge import last_turn
 
 ROLE = "You answer for the public library. Always name a next step. Never give medical advice."
 CAPABILITIES = DEFAULT_CAPABILITIES | {Capability.TOP_LOGPROBS}

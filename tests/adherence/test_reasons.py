@@ -15,7 +15,7 @@ from curate.adherence.answer_reading import passage, read_reason
 from curate.adherence.config import AdherenceConfig
 from curate.engines.base import Completion, Fault, Request
 from curate.records import AdherenceReason, AdherenceScore
-from tests.adherence.test_llm import (
+from tests.adherence.test_llm_judge import (
     THREE,
     Judge,
     dialogue,

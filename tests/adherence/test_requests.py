@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.llm import score_adherence
+from curate.adherence.llm_judge import score_adherence
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Completion, Request
-from tests.adherence.test_llm import IDENTITY, Judge, first_token
+from tests.adherence.test_llm_judge import IDENTITY, Judge, first_token
 from tests.transcript import check, transcript
 
 FILES = Path(__file__).parent / "requests"

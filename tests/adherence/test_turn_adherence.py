@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.llm import score_adherence, score_turn
+from curate.adherence.llm_judge import score_adherence, score_turn
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Fault, Request
 from curate.records import JudgeIdentity

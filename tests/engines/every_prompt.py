@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.llm import score_adherence
+from curate.adherence.llm_judge import score_adherence
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Request
 from curate.engines.stand_in import likely_instance, settled
@@ -26,7 +26,7 @@ from curate.judging.metrics.draft import draft_metric
 from curate.judging.rubric import judge_dialogue
 from curate.judging.turn_rescoring import describe_issue, score_turn
 from curate.pairs import pair_prompts
-from curate.pairs.letters import letter_request
+from curate.pairs.closed_questions import letter_request
 from curate.pairs.probe_prompts import kind_question, rewritten
 from tests.judging.judge import IDENTITY
 

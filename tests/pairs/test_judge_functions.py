@@ -10,9 +10,9 @@ import pytest
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Completion, Request
+from curate.pairs.closed_questions import ask_choice
 from curate.pairs.config import ForkConfig
 from curate.pairs.judge_functions import JudgeAsks, joint_asks
-from curate.pairs.letters import ask_choice
 from curate.pairs.pair_prompts import suffices_questions
 from curate.pairs.verification import Sides, compare_orders, score_side
 from curate.records import AdherenceTurn, CutPoints, PairCheck, Unscored

@@ -18,7 +18,7 @@ from curate.run.labels.populations import read_members
 from curate.run.outputs import set_fingerprint
 from curate.run.read_back import read_manifest
 from curate.run.review import review_run
-from curate.run.reviews import answers_path, merged, reviews_of
+from curate.run.review_answers import answers_path, merged, reviews_of
 from curate.trust.gold import match_gold
 from curate.trust.label_rows import read_gold
 from tests.publishing.conftest import make_run

@@ -10,7 +10,7 @@ import pytest
 
 from curate.records import Certificate, TrustKind
 from curate.run.review import review_run
-from curate.run.reviews import kept_answers
+from curate.run.review_answers import kept_answers
 from curate.run.trust_reports import read_trust_report
 from tests.run import test_pair_checks
 from tests.run.test_certify import BAD, SELECTED, call, drawn, held_certificate

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from curate.dialogue import Dialogue, Turn
-from curate.engines.asking_again import ask_until_read
+from curate.engines.bad_replies import ask_until_read
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk
 from curate.engines.structured import BadReply, read_object

@@ -14,7 +14,7 @@ from curate.engines.base import Capability, Completion, Request
 from curate.engines.label_mass import logsumexp
 from curate.engines.scripted import ScriptedEngine
 from curate.judging.config import RubricConfig
-from curate.pairs.letters import Choice, ask_choice
+from curate.pairs.closed_questions import Choice, ask_choice
 from curate.pairs.pair_prompts import (
     NONE,
     ClosedQuestion,

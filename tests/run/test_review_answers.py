@@ -10,7 +10,7 @@ import pytest
 
 from curate.errors import UsageError
 from curate.records import PreferencePair, ReviewAnswer, ReviewReport
-from curate.run.reviews import (
+from curate.run.review_answers import (
     by_rules,
     kept_answers,
     merged,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from curate.adherence.adherence_prompts import LABELS, PROMPT_VERSION, nested_trunks, prompt
 from curate.adherence.answer_reading import read_binary, read_continuous
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
-from curate.adherence.llm import score_adherence
+from curate.adherence.llm_judge import score_adherence
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Capability, Completion, Fault, Request
 from curate.engines.layout import Trunk, trunk

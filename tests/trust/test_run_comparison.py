@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from curate.trust.run_diff import changed_keys, compare_tables
+from curate.trust.run_comparison import changed_keys, compare_tables
 
 SCHEMA = {
     "id": pl.String,

@@ -30,7 +30,7 @@ from curate.adherence.session_score import (
     without_role,
 )
 from curate.dialogue import Dialogue
-from curate.engines.asking_again import ask_until_read
+from curate.engines.bad_replies import ask_until_read
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk, defuse
 from curate.records import (
