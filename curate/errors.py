@@ -7,9 +7,12 @@ The hierarchy is flat: a class exists only where a caller treats it differently.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, version
 from urllib.parse import unquote, urlsplit
+
+from pydantic import ValidationError
 
 PACKAGE = "curate-dialogues"
 """Name of the distribution."""
@@ -118,3 +121,11 @@ def first_line(error: BaseException) -> str:
     """Return a library's error in one line: its type, and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def first_misfit(error: ValidationError) -> str:
+    """Return the first problem of a value that does not fit a model: its place, and what is wrong there."""
+    problem = error.errors()[0]
+    place = ".".join(map(str, problem["loc"]))
+    message = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", problem["msg"])  # members of an enumeration
+    return f"{place}: {message}" if place else message

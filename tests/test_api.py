@@ -405,7 +405,7 @@ def test_a_wrong_key_of_a_config_is_named(call: Callable[[], object], said: str)
 
 def test_a_section_that_a_recipe_leaves_out_is_said_to_be(recipe_file: Path) -> None:
     engine = ScriptedEngine([])
-    with pytest.raises(UsageError, match="leaves out `fork`"):
+    with pytest.raises(UsageError, match="has no section `fork`"):
         curate.fork_pairs([], [], judge=engine, policy=engine, config=recipe_file)
     with pytest.raises(UsageError, match=r"names no models\.reviser"):
         curate.fork_pairs([], [], judge=engine, policy=engine, reviser=recipe_file)

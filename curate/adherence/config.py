@@ -228,7 +228,7 @@ def settle_calibration(
     )
     if other is not None:
         warning = (
-            "adherence: the calibration is IGNORED, since it was made for another judge or way of asking "
+            "adherence: the calibration is IGNORED, since it was made for another judge or other settings of it "
             f"({other}). Scores are as the judge gives them and turn_threshold "
             f"{config.turn_threshold:g} holds; run `curate calibrate` on labelled turns for this judge."
         )

@@ -152,7 +152,7 @@ class AdherenceTally:
         messages = []
         if self.imputed:
             messages.append(
-                f"adherence: {self.imputed} of {self.answers} answers are 0.5 for want of evidence "
+                f"adherence: {self.imputed} of {self.answers} answers are 0.5 for lack of evidence "
                 "(on_missing: half): the judge opened with neither yes nor no. See answer_prefix, or leave "
                 "them unscored."
             )

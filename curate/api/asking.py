@@ -131,7 +131,7 @@ def score_adherence(
             warnings.warn(scorer.warning, stacklevel=2)
         return [scorer.score(dialogue) for dialogue in listed]
     if model is None:
-        raise UsageError("scoring_method llm_judge needs a judge", expected="model")
+        raise UsageError("scoring_method llm_judge needs a judge", expected="the argument `model`")
     judge = CallModels.of(redact, budget, judge=model)
     rule = jury_rules(config)["adherence"]
     first = FirstRows(StageName.ADHERENCE, keep_going=keep_going)

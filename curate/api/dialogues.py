@@ -86,12 +86,13 @@ def _open(source: object, keys: Mapping[str, Any]) -> Source:
             raise UsageError(
                 "a DatasetDict holds several datasets",
                 got=", ".join(source),
-                expected="one of them",
+                expected="one dataset",
+                fix='give one split, such as dataset["train"]',
             )
         return open_source(parse_source({**source, **keys}))
     if not isinstance(source, Iterable) and not isinstance(source, pl.LazyFrame):
         raise UsageError(
-            "dialogues cannot be read from this",
+            "dialogues cannot be read from an object of this type",
             got=type(source).__name__,
             expected="a path, rows, a frame, a Dataset, or the content of a recipe's `source`",
         )

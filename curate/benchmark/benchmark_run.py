@@ -135,9 +135,7 @@ def _refuse_repeats(named: Sequence[Method | MethodScores]) -> None:
 
 def _refuse_threshold(threshold: float | None) -> None:
     if threshold is not None and not math.isfinite(threshold):
-        raise UsageError(
-            "a threshold that no score can be held against", got=threshold, expected="a number"
-        )
+        raise UsageError("a threshold is not a finite number", got=threshold, expected="a number")
 
 
 def _sizes(sizes: Sequence[int] | None, rows: int) -> tuple[int, ...]:
@@ -203,8 +201,8 @@ def _judge(
         return [], []
     if options.store is None:
         raise UsageError(
-            f"{methods[0].name} needs a folder",
-            expected="--out DIR, where replies are kept, so that none is asked for twice",
+            f"{methods[0].name} needs an output folder",
+            expected="--out DIR, where replies are kept, so that no call is repeated",
         )
     replies = options.store / "replies.sqlite"
     return run_in_loop(judge_turns(methods, turns, options.recipe, replies, progress))

@@ -13,6 +13,7 @@ from curate.dialogue import Dialogue, Message
 from curate.errors import SourceError, UsageError
 from curate.sources import SourceConfig, open_source
 from curate.sources.config import RoleFrom
+from curate.wording import plural
 
 ADHERENT = "adherent"
 VIOLATION = "violation"
@@ -173,8 +174,8 @@ def _label(value: object, adherent: str) -> str | None:
 
 def _turns_said(dialogue: Dialogue, cases: Sequence[Case] | None) -> str:
     if cases is None:
-        return f"{len(dialogue.references)} lists of references for fewer assistant turns"
-    return f"{len(cases)} assistant turns"
+        return f"{len(dialogue.references)} lists of references and fewer assistant turns"
+    return plural(len(cases), "assistant turn")
 
 
 def _other_labels(dialogue: Dialogue, field: str) -> str | None:

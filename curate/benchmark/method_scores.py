@@ -140,9 +140,9 @@ def require_judge(recipe: Recipe | None, methods: Sequence[Method]) -> None:
     named = [method.name for method in methods if method.is_judge]
     if named and (recipe is None or recipe.models.lead is None):
         raise UsageError(
-            f"{named[0]} needs a judge, and no model is asked silently",
+            f"{named[0]} needs a judge, and there is no default model",
             expected="a recipe with a section models.judge",
-            fix="--judge RECIPE names it",
+            fix="name it with --judge RECIPE",
         )
 
 

@@ -96,7 +96,7 @@ def parse_methods(text: str, base: AdherenceConfig) -> list[Method]:
             raise UsageError(
                 "no such method",
                 got=part.strip() or "nothing between two commas",
-                expected=f"of {', '.join(METHODS)}, as name or name[key=value,key=value]",
+                expected=f"one of {', '.join(METHODS)}, as name or name[key=value,key=value]",
             )
         name, settings = match.group(1), _parameters(match.group(2) or "", part)
         methods.append(Method(part.strip(), _configured(name, settings, base)))
@@ -134,7 +134,9 @@ def _configured(name: str, settings: dict[str, Any], base: AdherenceConfig) -> A
     known = [key for key in model.model_fields if key not in ("scoring_method", "reference")]
     for key in settings:
         if key not in known:
-            raise UsageError(f"{name} has no parameter '{key}'", expected=f"of {', '.join(known)}")
+            raise UsageError(
+                f"{name} has no parameter '{key}'", expected=f"one of {', '.join(known)}"
+            )
     data = base.model_dump() | {"scoring_method": name}
     data |= settings if judged else {"reference": data["reference"] | settings}
     try:
@@ -217,7 +219,7 @@ def parse_conditions(text: str | None, rows: int) -> tuple[int, ...] | None:
         raise UsageError(
             "the conditions cannot be read",
             got=text,
-            expected="numbers of first rows between commas, as 15,50,150, or all",
+            expected="numbers of first rows, separated by commas, such as 15,50,150, or all",
         ) from error
 
 
@@ -230,7 +232,7 @@ def _load(judge: Path | None, changes: Sequence[str]) -> Recipe:
         except UsageError as error:
             # The user wrote an option and no recipe, so the path of the built-in recipe would mislead.
             raise UsageError(
-                error.problem.replace(str(defaults), "what the options make"),
+                error.problem.replace(str(defaults), "the recipe from these options"),
                 got=error.got,
                 expected=error.expected,
                 fix=error.fix,

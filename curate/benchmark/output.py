@@ -13,7 +13,7 @@ import orjson
 from curate.benchmark.benchmark_run import Benchmark
 from curate.benchmark.methods import MethodScores
 from curate.benchmark.paper_tables import as_csv, as_markdown, tables_of
-from curate.errors import CurateError, UsageError
+from curate.errors import CurateError, UsageError, first_line
 from curate.wording import plural
 
 
@@ -27,7 +27,9 @@ def prepare_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            "the folder of the results cannot be made", got=str(error), fix="--out names another"
+            "the folder for the results cannot be created",
+            got=str(error),
+            fix="name another one with --out",
         ) from error
 
 
@@ -55,7 +57,7 @@ def write_benchmark(benchmark: Benchmark, folder: Path, title: str) -> list[Path
         raise CurateError(
             "the results cannot be written",
             got=str(error),
-            fix="name another folder with --out, or free some room",
+            fix="name another folder with --out, or free some space",
         ) from error
     return paths
 
@@ -122,7 +124,7 @@ def read_saved_scores(path: str | Path, rows: int) -> list[MethodScores]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             "not a file of saved scores",
-            got=f"{path}: {error!r}",
+            got=f"{path}: {first_line(error)}",
             expected='{"results": {"name": {"model": "…", "scores": [...]}}}',
         ) from error
     methods = []
@@ -131,9 +133,9 @@ def read_saved_scores(path: str | Path, rows: int) -> list[MethodScores]:
         if len(values) != rows or wrong is not None:
             raise UsageError(
                 f"the saved scores of '{name}' do not fit the benchmark",
-                got=f"{len(values)} entries"
-                + ("" if wrong is None else f", entry {wrong + 1} is {values[wrong]!r}"),
-                expected=f"{rows} numbers (or null), one a row in order",
+                got=plural(len(values), "value")
+                + ("" if wrong is None else f", value {wrong + 1} is {values[wrong]!r}"),
+                expected=f"{rows} numbers (or null), one per row, in order",
             )
         methods.append(
             MethodScores(

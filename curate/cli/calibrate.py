@@ -186,13 +186,13 @@ def _check_origin(
     """Raise UsageError if labels have several origins, or --hold-out is no share of GOLD."""
     if not 0 <= hold_out < 1 or (hold_out and gold is None):
         raise UsageError(
-            "--hold-out is a share of GOLD",
+            "--hold-out must be a share of GOLD",
             got=hold_out if gold is not None else f"{hold_out} and no GOLD",
             expected="0 or more and below 1",
         )
     if sum(origin is not None for origin in (gold, shares, dimension)) > 1:
         raise UsageError(
-            "labels of several origins at once",
+            "the command gives several sets of labels",
             expected="one of GOLD, --dimension and --shares",
             fix="run the command once for each: what is in --out is kept",
         )

@@ -38,7 +38,9 @@ def fit_pair_curve(
         UsageError: a precision out of range; a dry run of what makes no model calls.
     """
     if not 0.5 < precision < 1:
-        raise UsageError("--precision is a share", got=precision, expected="above 0.5 and below 1")
+        raise UsageError(
+            "--precision must be a share", got=precision, expected="above 0.5 and below 1"
+        )
     if isinstance(pair_source, int) or (pair_source is not None and not place.is_dir()):
         _fit_by_asking(place, pair_source, precision, out, dry_run, as_json)
         return

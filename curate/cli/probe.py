@@ -288,7 +288,7 @@ def _card_of(side: Path, options: _Options) -> Probed | None:
         raise UsageError(
             "the run folder has no card of a probe",
             got=side,
-            fix="curate probe RECIPE makes one; or name the recipe in place of the folder",
+            fix="`curate probe RECIPE` writes one; or name the recipe in place of the folder",
         )
     return probed
 

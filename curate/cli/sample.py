@@ -116,7 +116,7 @@ def _show(sampled: Sampled) -> None:
             )
     if len(draw.sizes) > 1:
         print_line(
-            f"[yellow]made larger:[/yellow] {' then '.join(map(str, draw.sizes))} labels; only `curate certify "
+            f"[yellow]enlarged:[/yellow] {' then '.join(map(str, draw.sizes))} labels; only `curate certify "
             "--anytime` is valid for such a draw."
         )
 

@@ -313,5 +313,5 @@ def short_hash(text: str) -> str:
 def closed_error() -> EngineError:
     """Return the error of an engine that gets a request after it was closed."""
     return EngineError(
-        "the engine was asked after it had been closed", expected="an engine that is open"
+        "the engine was called after it was closed", expected="an engine that is open"
     )

@@ -167,7 +167,7 @@ class OpenAIConfig(_Keyless):
                 got=f"{len(value)} characters (not shown: it may be a key)",
                 expected="a name such as OPENAI_API_KEY",
                 fix="put the key into an environment variable and write that variable's name; "
-                "if it was a key, it stands in your recipe: remove it there",
+                "if the value is a key, remove it from your recipe",
             )
         return value
 
@@ -179,7 +179,7 @@ class OpenAIConfig(_Keyless):
         urls = tuple(_check_url(url) for url in value)
         if not urls or len(set(urls)) < len(urls):
             raise UsageError(
-                "base_url is a list without addresses, or names one twice",
+                "base_url is an empty list, or names an address twice",
                 got=", ".join(urls) or "an empty list",
                 expected="an address, or several different ones that serve the same model",
             )

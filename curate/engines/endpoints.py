@@ -112,7 +112,7 @@ class Endpoint:
             OSError: there was no connection, or it was lost before the reply began.
         """
         if self._session.closed:
-            raise ConnectionError("the engine was asked after it had been closed")
+            raise ConnectionError("the engine was called after it was closed")
         root = self._root.removesuffix("/v1") if path in SERVER_PATHS else self._root
         try:
             async with self._session.request(

@@ -57,10 +57,10 @@ def refuse_keys(data: Mapping[str, Any], what: str) -> None:
     places = sorted({".".join(place) for place in _places(data)})
     if places:
         raise UsageError(
-            f"a key or a password stands in {what}, and would be copied into the run folder and the card",
+            f"there is a key or a password in {what}, which would be copied into the run folder and the card",
             got=f"{', '.join(places)} (not shown)",
             expected="the name of an environment variable that holds it, such as api_key_env: MY_KEY",
-            fix="put it into an environment variable and name that; if it was shared already, replace it "
+            fix="put it into an environment variable and name that; if it has been shared already, replace it "
             "at its provider",
         )
 

@@ -142,7 +142,7 @@ class LlamaCppEngine:
             raise EngineError(
                 f"the model {self.identity.model} does not answer",
                 got=detail,
-                fix="check that the file is a whole GGUF file of a chat model, and that there is memory for `context`",
+                fix="check that the file is a complete GGUF file of a chat model, and that there is memory for `context`",
             )
 
 
@@ -285,7 +285,7 @@ def _ask_server(
         raise EngineError(
             f"llama.cpp does not answer {path}",
             got=reply[:200],
-            fix="take a newer xllamacpp, or another model file",
+            fix="install a newer xllamacpp, or use another model file",
         )
     value: dict[str, Any] = orjson.loads(reply)
     return value

@@ -320,11 +320,11 @@ def check_served(facts: EngineFacts, first: str) -> None:
     """
     if facts.served != first:
         raise EngineError(
-            f"the replies kept for {facts.identity.model} come from another model than is served now",
+            f"the cached replies of {facts.identity.model} come from another model than the one served now",
             got=facts.served,
             expected=first,
-            fix="serve that one again; or set `revision` on the model, which then counts as a new one, and "
-            "every request is sent to it again",
+            fix="serve that one again; or set `revision` on the model, which then counts as a new one: "
+            "every request is sent again",
         )
 
 

@@ -244,9 +244,9 @@ class OpenAIEngine:
             return
         if self.served:
             raise EngineError(
-                f"{endpoint.url} replies as another model than before; scores of two models do not compare",
+                f"{endpoint.url} now replies as another model; scores of two models cannot be compared",
                 got=name,
-                expected=f"{self.served}, as {self._served_at} replied at first",
+                expected=f"{self.served}, as {self._served_at} first replied",
                 fix="serve one model, under one name at every address, and run again; what was received "
                 "before is kept",
             )

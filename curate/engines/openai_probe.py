@@ -109,7 +109,7 @@ async def _open_on(
                 f"{endpoint.url} does not serve what {endpoints[0].url} serves",
                 got=f"{server.flavour or 'another server'} {dict(server.detail)}",
                 expected=f"{facts.flavour or 'another server'} {dict(facts.detail)}",
-                fix="give addresses of one model, served alike",
+                fix="give addresses that serve the same model with the same settings",
             )
     engine = OpenAIEngine(
         config,
@@ -229,7 +229,7 @@ def _unknown_model(
         expected=_listed(config, facts) or None,
         fix="set `model` to one of these"
         if facts.models
-        else "check the model name, and that base_url ends where the API begins, mostly with /v1",
+        else "check the model name, and that base_url ends where the API begins, usually with /v1",
     )
 
 
@@ -288,7 +288,7 @@ async def _set_capabilities(
 ) -> None:
     if engine.config.prefill == "on" and not engine.dialect.has_prefill:
         raise UsageError(
-            f"the server at {endpoint.url} refuses a begun reply",
+            f"the server at {endpoint.url} does not continue a prefilled reply",
             fix="set prefill: auto or prefill: off",
         )
     known = {Capability.SEED}
@@ -314,8 +314,8 @@ async def _say_hello(engine: OpenAIEngine, endpoint: Endpoint) -> None:
         raise _explain(engine.config, endpoint, ServerFacts(), fault)
     if labels and len(completion.first_token) < 2:
         raise UsageError(
-            f"{endpoint.url} gives no log-probabilities, as {engine.config.base_urls[0]} does",
-            fix="give addresses of one model, served alike",
+            f"{endpoint.url} gives no log-probabilities, but {engine.config.base_urls[0]} does",
+            fix="give addresses that serve the same model with the same settings",
         )
 
 

@@ -103,7 +103,7 @@ class ScriptedEngine:
             completion = _as_completion(self._reply(request))
             if completion.first_token and not self.capabilities & _DISTRIBUTIONS:
                 raise EngineError(
-                    "the script gives first-token log-probabilities, which the engine says it has not",
+                    "the script gives first-token log-probabilities, which the engine does not declare",
                     fix="add Capability.TOP_LOGPROBS to its capabilities",
                 )
             completions.append(completion)
@@ -122,9 +122,9 @@ class ScriptedEngine:
             question = str(request.messages[-1].get("content") or "") if request.messages else ""
             if self.warnings:
                 raise EngineError(
-                    "the recording has no reply for this request: data, recipe or prompts are not those that were recorded",
+                    "the recording has no reply for this request: the data, recipe or prompts differ from those recorded",
                     got=f"purpose {request.purpose!r}, ending {question[-120:]!r}",
-                    fix="take the recipe as it came; or name a model that runs: "
+                    fix="use the recipe unchanged, or name a model to run: "
                     "--set models.judge='{engine: …}' --set models.policy='{engine: …}'",
                 )
             raise EngineError(
@@ -144,13 +144,13 @@ class ScriptedEngine:
             raise UsageError(
                 f"the recorded replies cannot be read: {path}",
                 got=error.strerror if isinstance(error, OSError) else error,
-                fix="check models: replies names a JSONL file that can be read",
+                fix="check that `replies` of the model names a JSONL file that can be read",
             ) from error
         if len(data) > MOST:
             raise UsageError(
-                f"the recorded replies are too many to be held: {path}",
+                f"too many recorded replies to hold in memory: {path}",
                 got=f"more than {MOST >> 20} MiB",
-                fix="record fewer dialogues a file",
+                fix="record fewer dialogues per file",
             )
         self.identity = EngineIdentity(
             "scripted",

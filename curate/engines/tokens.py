@@ -250,7 +250,7 @@ class PromptTokens:
             raise UsageError(
                 "the chat template fails on a single user message",
                 got=str(error.__cause__),
-                fix="take a tokenizer with the template of a chat model",
+                fix="use a tokenizer that has the template of a chat model",
             ) from error
         self.opens_thought = rendered.rstrip().endswith(OPENING)
         if rendered.count(_SENTINEL) == 1:

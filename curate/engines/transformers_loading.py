@@ -92,7 +92,7 @@ def _load_model(config: TransformersConfig) -> Any:
             f"the model {config.model} cannot be loaded",
             got=first_line(error),
             expected=f"a causal language model that fits on {device}",
-            fix="check the files; or another `device` or `dtype`",
+            fix="check the files, or set another `device` or `dtype`",
         ) from error
     finally:
         if shows_bars:
@@ -132,8 +132,8 @@ def _check_tree(model: Any, prompts: PromptTokens) -> None:
     # Written so that nan fails.
     if not worst <= _TOLERANCE.get(dtype, _TOLERANCE_OF_HALVES):
         raise EngineError(
-            f"{model.config.model_type} does not read branches as it reads whole prompts",
-            got=f"log-probabilities apart by {worst:.3g} in {dtype}",
+            f"{model.config.model_type} does not score branched prompts as it scores whole ones",
+            got=f"log-probabilities that differ by {worst:.3g} in {dtype}",
             fix="serve the model with vLLM (engine: vllm or openai), or try attention: eager",
         )
 

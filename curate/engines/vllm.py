@@ -92,7 +92,7 @@ class VllmEngine:
         for outcome in outcomes:
             if isinstance(outcome, asyncio.CancelledError):
                 raise EngineError(
-                    "the engine was closed while it was asked",
+                    "the engine was closed during a call",
                     expected="an engine that stays open until its last reply",
                 )
             if isinstance(outcome, BaseException):
@@ -154,7 +154,7 @@ class VllmEngine:
             raise EngineError(
                 f"the vLLM process of {self.identity.model} has ended",
                 got=str(error),
-                fix="its own message stands above; a lower context or engine_args.gpu_memory_utilization helps "
+                fix="its own message is above; a lower context or engine_args.gpu_memory_utilization helps "
                 "where memory ran out. Then run again: replies received so far are kept",
             ) from error
         except GracefulHTTPError as error:
@@ -267,7 +267,7 @@ def _start(settings: Any, config: VllmConfig) -> Any:
         raise EngineError(
             f"vLLM cannot load {config.model}",
             got=_one_line(error),
-            fix="its own message stands above; where memory is short, lower context or raise "
+            fix="its own message is above; where memory is short, lower context or raise "
             "gpu_memory_utilization; from a Python script, run under `if __name__ == '__main__':`",
         ) from error
 

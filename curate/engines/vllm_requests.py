@@ -42,7 +42,7 @@ _REFUSED = {
     "logprobs_mode": "scores are read from the raw softmax",
     "skip_tokenizer_init": "prompts are made with the model's tokenizer",
     "runner": "only generation is used",
-    "hf_token": "a recipe is written down with its run: put the token into the variable HF_TOKEN",
+    "hf_token": "a recipe is copied into its run folder; set the environment variable HF_TOKEN",
 }
 # Arguments that change speed, memory or logging and not the reply; all others are part of the identity.
 _NEUTRAL = frozenset(
@@ -115,7 +115,7 @@ def engine_args(config: VllmConfig, known: Collection[str], *, on_cpu: bool) -> 
 def _check_name(name: str, known: Collection[str]) -> None:
     if name in FIELDS:
         raise UsageError(
-            f"{name} does not belong into engine_args",
+            f"{name} does not belong in engine_args",
             fix=f"write it as `{FIELDS[name]}:` beside `engine: vllm`",
         )
     if name in _REFUSED:
@@ -127,7 +127,7 @@ def _check_name(name: str, known: Collection[str]) -> None:
         near = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.5)
         raise UsageError(
             f"vLLM has no engine argument {name!r}",
-            expected="a field of vllm.AsyncEngineArgs, underscores and all",
+            expected="a field of vllm.AsyncEngineArgs, written with underscores",
             fix=f"did you mean {near[0]}?" if near else None,
         )
 

@@ -76,7 +76,7 @@ class Feed:
             raise EngineError(
                 f"a worker died {MOST_LOSSES} times while it worked on dialogue {item.dialogue.id} "
                 f"({self._stage})",
-                fix="look for the reason in Ray's logs (memory, most often) and run again",
+                fix="look for the reason in Ray's logs (most often, memory ran out) and run again",
             )
         self._returned.append(item)
         self._out -= 1

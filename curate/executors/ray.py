@@ -196,7 +196,7 @@ class RayExecutor:
         expected, got = _what_scores(self._models), _what_scores(started)
         if got != expected:
             raise EngineError(
-                "two workers have opened different models, whose scores do not compare",
+                "two workers have opened different models, whose scores cannot be compared",
                 got=got,
                 expected=expected,
                 fix="put the same files and versions on every machine",
@@ -280,7 +280,7 @@ def _bury(actor: _Actor, error: Exception) -> None:
         raise EngineError(
             f"a worker died {actor.deaths} times and finished no dialogue in between",
             got=first_line(error),
-            fix="look for the reason in Ray's logs (memory, most often) and run again",
+            fix="look for the reason in Ray's logs (most often, memory ran out) and run again",
         )
 
 

@@ -68,7 +68,7 @@ def _connect(ray: Any, config: ExecutorConfig) -> bool:
             signal.signal(signal.SIGTERM, on_sigterm)
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
-            f"the Ray cluster {address or ''} cannot be joined",
+            f"the Ray cluster{f' {address}' if address else ''} cannot be joined",
             got=first_line(error),
             expected="the address of a running cluster: `auto` on one of its machines, or host:port",
             fix="`ray status` shows whether one runs here",
@@ -88,7 +88,7 @@ def count_workers(ray: Any, config: ExecutorConfig) -> int:
         raise UsageError(
             "the workers do not fit on the Ray cluster",
             got={name: there.get(name, 0) for name in needs},
-            expected=f"{config.workers or 1} times {needs}",
+            expected=f"{config.workers or 1} × {needs}",
             fix="lower executor.workers, gpus_per_worker or cpus_per_worker",
         )
     return config.workers or fit
@@ -129,7 +129,7 @@ async def call_on_worker(
             raise EngineError(
                 "the worker that opened the models died",
                 got=first_line(error),
-                fix="look for the reason in Ray's logs (memory, most often) and run again",
+                fix="look for the reason in Ray's logs (most often, memory ran out) and run again",
             ) from error
     if isinstance(result, CurateError):
         raise result

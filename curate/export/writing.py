@@ -111,7 +111,7 @@ def _replacing(folder: Path, module: TrainerModule) -> Iterator[Path]:
         raise CurateError(
             f"cannot write the export in {folder}",
             got=error.strerror or str(error),
-            fix="free some room or fix the permissions, then run the same command again: it resumes",
+            fix="free some space or fix the permissions, then run the same command again: it resumes",
         ) from error
 
 

@@ -111,8 +111,8 @@ def check_cascade(
     """
     if mode == "json" and samples == 1:
         raise UsageError(
-            "the first judge of a cascade gives no readings, so that it is not known when it is unsure",
-            got="one JSON reply a call",
+            "the first judge of a cascade gives no readings, so it is not known when it is unsure",
+            got="one JSON reply per call",
             expected="log-probabilities (judge.mode: tokens), or several samples",
             fix="use an engine that gives log-probabilities, or set judge.samples: 5",
         )

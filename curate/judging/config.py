@@ -272,7 +272,7 @@ def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> S
     mode = scoring_mode(config.mode, capabilities, "judge")
     if mode == "tokens" and config.thought_tokens and Capability.THOUGHTS not in capabilities:
         raise UsageError(
-            "judge.thought_tokens: labels are to be read behind a thought, which this engine cannot be given",
+            "judge.thought_tokens cannot be used: this engine cannot begin a reply with a thought",
             got=", ".join(sorted(capabilities)),
             expected="an engine on which a reply can begin with a thought",
             fix="use the engine llamacpp, transformers or vllm, name the server's `tokenizer` on the engine openai, set "

@@ -56,7 +56,7 @@ def natural_candidates(
             continue
         if hash(key) in groups_done:
             raise UsageError(
-                "the dialogues of a group do not stand together",
+                "the dialogues of a group are not consecutive",
                 got=f"group {key!r} twice, with other groups between",
                 expected="dialogues ordered by group",
                 fix="sort by group, or pass them through gather_groups (in memory)",

@@ -36,7 +36,7 @@ def parse_rates(text: str) -> Rates:
         raise UsageError(
             "the rates cannot be read",
             got=text,
-            expected="prefill=2000,decode=80 (tokens a second)",
+            expected="prefill=2000,decode=80 (tokens per second)",
         )
     source = "rates as given: {prefill:g} tokens/s prefilled, {decode:g} generated".format(**values)
     return Rates(**values, source=source)
@@ -122,7 +122,7 @@ def _longest_prompt(recipe: Recipe, dialogue: Dialogue, engine: Engine) -> Reque
     if not requests:
         raise UsageError(
             "the rates cannot be measured",
-            got=f"dialogue {dialogue.id}, about which nothing is asked",
+            got=f"dialogue {dialogue.id}, for which no model is called",
             expected="dialogues with a scenario or a role",
         )
     return max(requests, key=lambda request: len(plain_text(request)))

@@ -56,7 +56,7 @@ _DESCRIBED: Final = {
     "dpo_natural": "preference pairs that came with the data, in the same columns. `basis` says what holds that "
     "chosen is better: a preference, a rank, a label or a reward of the data",
     "judgments": "the scores of every dialogue of the run, selected or not, without its text; joined by `dialogue_id`. "
-    "A score that could not be had is null, and `unscored` says why",
+    "A score that could not be obtained is null, and `unscored` says why",
 }
 SCORE_PLOT: Final = "plots/scores.svg"
 ADHERENCE_PLOT: Final = "plots/adherence.svg"
@@ -218,7 +218,7 @@ def check_licences(options: Sequence[str], sources: Sequence[Mapping[str, Any]])
         ]
         raise UsageError(
             "nothing is pushed without the licence of its source",
-            got=f"no licence of {', '.join(without)}",
+            got=f"no licence for {', '.join(without)}",
             expected="the identifier the Hub uses: apache-2.0, mit, cc-by-4.0, cc-by-nc-4.0, other, …",
             fix="write it as source.license in the recipe and run it again (no model calls), or give "
             "--license to this command",
@@ -227,7 +227,7 @@ def check_licences(options: Sequence[str], sources: Sequence[Mapping[str, Any]])
         if licence not in known:
             close = difflib.get_close_matches(licence.lower().replace(" ", "-"), known, n=3)
             raise UsageError(
-                "the Hub knows no licence of that name",
+                "the Hub has no licence of that name",
                 got=licence,
                 expected=", ".join(close) or "apache-2.0, mit, cc-by-4.0, …, or other",
             )
@@ -242,7 +242,7 @@ def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
             raise UsageError(
                 "not a language code",
                 got=language,
-                expected="an ISO 639 code in small letters, such as en, de or zh",
+                expected="an ISO 639 code in lower case, such as en, de or zh",
             )
     return languages
 

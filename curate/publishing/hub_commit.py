@@ -36,7 +36,7 @@ _REFUSALS: Final = {
     401: (
         "the Hub does not accept the token",
         "a valid token with write access",
-        "make one at https://huggingface.co/settings/tokens, and set HF_TOKEN or `hf auth login`",
+        "create one at https://huggingface.co/settings/tokens, then set HF_TOKEN or run `hf auth login`",
     ),
     403: (
         "the token has no write access to {repo}",
@@ -114,7 +114,7 @@ def push_files(
         raise UsageError(
             "there is no token for the Hub",
             expected="one with write access, in the variable HF_TOKEN or stored by `hf auth login`",
-            fix="make one at https://huggingface.co/settings/tokens",
+            fix="create one at https://huggingface.co/settings/tokens",
         )
     api = HfApi(endpoint=endpoint, library_name=PACKAGE, library_version=version(PACKAGE))
     return _Push(api, repo, branch, message).go(files, public=public)
@@ -245,7 +245,7 @@ class _Push:
                 self.api.delete_branch(self.repo, branch=self.branch, repo_type="dataset")
         except Exception:  # whatever the transport raises; the first error is the one to report
             made = self.repo if self.made_repo else f"the branch {self.branch} of {self.repo}"
-            return f"{made} was made and is empty; pushing again fills it"
+            return f"{made} was created and is empty; pushing again fills it"
         return None
 
     def _is_untouched(self, branch: str | None, parent: str | None) -> bool:

@@ -205,7 +205,7 @@ def _shards(side: Path, name: str) -> list[Path]:
         raise UsageError(
             "the run has no Parquet export for TRL, which is what is pushed",
             got=f"no {whole}",
-            fix="add `parquet` to export.formats, and run the recipe again: no model calls for what is there",
+            fix="add `parquet` to export.formats, and run the recipe again: existing rows need no model calls",
         )
     return paths
 

@@ -258,7 +258,7 @@ def send(prepared: Prepared) -> Pushed:
             "nothing was pushed: the scan has findings that are not allowed",
             got=", ".join(f"{counts[name]} {name}" for name in blocked),
             expected="none, or each kind allowed by name",
-            fix=f"look at {prepared.findings_file}, then --redact or --leave-out the rows, or give "
+            fix=f"look at {prepared.findings_file}, then use --redact or --leave-out for the rows, or give "
             + " ".join(f"--allow {name}" for name in blocked),
         )
     options = prepared.options
@@ -280,7 +280,7 @@ def _tables(
         raise UsageError(
             "the run was not exported for TRL, which is what is pushed",
             got=", ".join(manifest.exports) or "no export",
-            fix="add `trl` to export.trainers, and run the recipe again: no model calls for what is there",
+            fix="add `trl` to export.trainers, and run the recipe again: existing rows need no model calls",
         )
     rows = [
         table

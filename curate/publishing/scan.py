@@ -147,7 +147,7 @@ class Detector:
         for region in self._regions:
             if region not in phonenumbers.SUPPORTED_REGIONS:
                 raise UsageError(
-                    "no such region of telephone numbers",
+                    "no such region of phone numbers",
                     got=region,
                     expected="two letters, such as US, GB or DE",
                 )

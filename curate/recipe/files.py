@@ -87,13 +87,15 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise UsageError(
             "too many recipes extend each other",
             got=f"more than {_EXTENDED} files",
-            fix="write what they share into one that all extend",
+            fix="put what they share into one recipe that all of them extend",
         )
     try:
         data = parse_yaml(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UsageError(
-            f"{path} is not a YAML file", got=str(error), fix="correct the line that is named"
+            f"{path} is not a YAML file",
+            got=str(error).replace('in "<unicode string>", ', "in "),
+            fix="correct the file where the message says; it must be YAML in UTF-8",
         ) from error
     if not isinstance(data, dict):
         kind = {list: "a list", type(None): "an empty file"}.get(type(data), "a text")
@@ -186,7 +188,7 @@ def _apply(data: dict[str, Any], override: str, folder: Path) -> None:
         raise UsageError(
             f"the value of --set {key} is not YAML",
             got=text,
-            fix="put it in quotes, as --set 'key=\"a: b\"'",
+            fix="put it in quotes, such as --set 'key=\"a: b\"'",
         ) from error
     named = tuple(part for part in key.split(".") if not part.isdigit())
     for keys in PATH_KEYS:

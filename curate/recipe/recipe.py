@@ -241,14 +241,14 @@ class Recipe(Config):
         check_condition(fork.where, "fork.where")
         if self.judge is False:
             raise UsageError(
-                f"recipe '{self.name}' has a section fork but no rubric judge",
+                f"recipe '{self.name}' has a section `fork` but no rubric judge",
                 got="judge: false",
                 expected="the rubric judge, which finds the weakest turn",
                 fix="leave out `judge: false`, or the section 'fork'",
             )
         if self.models.policy is None:
             raise UsageError(
-                f"recipe '{self.name}' has a section fork but names no policy model",
+                f"recipe '{self.name}' has a section `fork` but names no policy model",
                 expected="models.policy: the model that writes the resamples",
                 fix="add models.policy, or leave out the section 'fork'",
             )

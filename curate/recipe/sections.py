@@ -154,8 +154,8 @@ def check_budget(budget: BudgetConfig, unpriced: Sequence[str]) -> None:
         raise UsageError(
             "a budget of money needs the prices of every model",
             got=f"a cost {left_out_of_cost(unpriced)}",
-            expected="prices: {input: ..., output: ...} per million tokens, on each model that is asked",
-            fix="write them (0 for a model that costs nothing), or bound tokens or calls instead",
+            expected="prices: {input: ..., output: ...} per million tokens, on each model that is called",
+            fix="write them (0 for a model that costs nothing), or limit tokens or calls instead",
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from curate.errors import UsageError
+from curate.errors import UsageError, first_misfit
 from curate.records import (
     Calibration,
     CascadeFit,
@@ -48,7 +48,7 @@ def read_calibration(
     if calibration is not None and part is not None and getattr(calibration, part) is None:
         others = [about for name, about in _ABOUT.items() if getattr(calibration, name) is not None]
         raise UsageError(
-            f"{key} holds nothing about {_ABOUT[part]}",
+            f"{key} has no calibration of {_ABOUT[part]}",
             got=value if isinstance(value, str | Path) else f"a calibration of {', '.join(others)}",
             expected=f"a file written by `curate calibrate RUN GOLD` from labels of {_ABOUT[part]}",
             fix="name the file at the key for its part (judge.calibration, adherence.calibration, metrics.calibration), "
@@ -119,8 +119,7 @@ def _read(
         return (parse or model.model_validate)(content)
     except (OSError, ValidationError, orjson.JSONDecodeError) as error:
         if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            problem = first_misfit(error)
         else:
             problem = getattr(error, "strerror", None) or str(error)
         got = f"{value}: {problem}" if is_path else problem
@@ -181,7 +180,7 @@ def check_same_judge(
     if other is not None:
         about = f" ({scores})" if scores else ""
         raise UsageError(
-            f"{key} was {made} another judge or way of asking{about}",
+            f"{key} was {made} another judge or other settings of it{about}",
             got=", ".join(f"{name} {now}" for name, (_, now) in other.differing.items()),
             expected=", ".join(f"{name} {then}" for name, (then, _) in other.differing.items()),
             fix=fix,
@@ -196,5 +195,8 @@ def described(identity: JudgeIdentity) -> dict[str, Any]:
 
 
 def _shown(judge: Mapping[str, Any], name: str) -> str:
-    text = str(judge.get(name, "by default")) or "none"
+    value = judge.get(name, "by default")
+    if isinstance(value, list):  # the identities of a jury
+        value = " + ".join(" ".join(str(part) for part in one.values() if part) for one in value)
+    text = str(value) or "none"
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -78,7 +78,7 @@ class ReviewReport(Frozen):
         if self.disagreed:
             sentence += f"; {self.disagreed:,} where they disagree evenly, which the rules decide"
         if self.pairs_turned or self.texts:
-            sentence += f"; {plural(self.pairs_turned, 'pair')} left out, {self.texts:,} chosen texts written anew"
+            sentence += f"; {plural(self.pairs_turned, 'pair')} left out, {self.texts:,} chosen texts rewritten"
         return sentence + "."
 
 

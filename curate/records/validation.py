@@ -117,8 +117,8 @@ def _place(path: Any) -> str:
 
 def _misfit(name: str, place: str, message: str) -> CurateError:
     return CurateError(
-        f"a stored {name} does not fit its schema",
+        f"a stored {name} record does not match its schema",
         got=f"at {place or 'the top'}: {message[:300]}",
         expected=f"what `curate schema {name}` prints",
-        fix="remove that row and run again: it is recomputed from cached replies",
+        fix="remove that record and run again: it is recomputed from cached replies",
     )

@@ -182,7 +182,7 @@ def _judge_again(
             now = stage.fingerprint if calibrated is None else calibrated.fingerprint
             if now != manifest.fingerprints[StageName.JUDGE]:
                 raise UsageError(
-                    "the judge, or what it is asked, is another than when the run was made",
+                    "the judge or its prompts have changed since the run was made",
                     got=f"fingerprint {now}",
                     expected=manifest.fingerprints[StageName.JUDGE],
                     fix="run the recipe again, then audit it",

@@ -68,7 +68,7 @@ def diff_runs(first: Path, second: Path) -> RunDiff:
     if not dialogues.both:
         raise UsageError(
             "the runs have no dialogue in common",
-            got=f"{plural(len(dialogues.only_first), 'dialogue')} and {len(dialogues.only_second)} others",
+            got=f"{plural(len(dialogues.only_first), 'dialogue')} in the first, {len(dialogues.only_second)} in the second",
             expected="dialogues with the same id, or the same content",
         )
     pairs = {

@@ -74,7 +74,7 @@ def ingest_source(
     folder = out or Path("runs") / f"ingest-{_NO_FILE_NAME.sub('-', config.source_name)}"
     if (folder / "manifest.json").is_file():
         raise UsageError(
-            "a run's folder is not overwritten by ingest",
+            "`curate ingest` does not overwrite a run folder",
             got=folder,
             expected="another folder",
             fix="name one with --out",
@@ -144,7 +144,7 @@ def new_recipe(path: Path) -> Path:
     """
     if os.path.lexists(path):
         raise UsageError(
-            "a recipe is not overwritten",
+            "a recipe of that name exists already",
             got=path,
             expected="a name that is free",
             fix="move it away, or give `curate init` another name with --out",

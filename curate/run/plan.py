@@ -122,7 +122,7 @@ async def make_plan(
     if not examine_folder(folder).is_writable:
         raise CurateError(
             f"cannot write {folder}",
-            got="a file, or no permission, on the way",
+            got="a file where a folder is needed, or no permission",
             fix="name another folder with --out",
         )
     sources = open_sources(recipe, limit)
@@ -228,5 +228,5 @@ def known_rates(rates: Rates | None, run: Path | None) -> Rates | None:
         return rates
     rates = rates_of(read_manifest(run), str(run))
     if rates is None:
-        raise UsageError("the run has no rates", got=run, expected="a run that asked a model")
+        raise UsageError("the run has no rates", got=run, expected="a run that called a model")
     return rates

@@ -33,6 +33,7 @@ from curate.storage.parquet_files import read_frames, readable
 from curate.storage.run_folder import check_format
 from curate.storage.stage_rows import StageRows, stored_record
 from curate.storage.whole_files import damaged
+from curate.wording import plural
 
 _BATCH = 20_000
 
@@ -228,7 +229,7 @@ def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:
     raise UsageError(
         "no such dialogue in the run",
         got=dialogue_id,
-        expected=", ".join(close) or f"one of {len(ids)} ids",
+        expected=", ".join(close) or f"an id of one of its {plural(len(ids), 'dialogue')}",
         fix=f"curate show {run}",
     )
 

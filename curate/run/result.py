@@ -97,7 +97,7 @@ class RunResult:
                 got=path,
                 expected="`trl` among export.trainers and `parquet` among export.formats"
                 + (", and select.split" if split != "train" else ""),
-                fix="add it to the recipe and run it again: no model calls for what is there",
+                fix="add it to the recipe and run it again: existing rows need no model calls",
             )
         table = pl.scan_parquet(path)
         if table.select(pl.len()).collect().item() == 0:  # from_parquet finds no split in it

@@ -134,7 +134,7 @@ def _answers_of_tool(run: Path, file: Path) -> list[ReviewAnswer]:
         if row["dimension"] == BETTER:
             if not row.get("draw"):
                 raise UsageError(
-                    "an answer about a pair does not say which draw it is of",
+                    "an answer about a pair does not name its draw",
                     got=f"{file}: pair {row.get('pair_id')}",
                     expected="`draw` in the metadata, as `curate sample --tool` wrote it: it says which side was shown as a",
                 )

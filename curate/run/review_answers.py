@@ -17,7 +17,7 @@ from typing import Any, Final
 import polars as pl
 from pydantic import ValidationError
 
-from curate.errors import UsageError
+from curate.errors import UsageError, first_misfit
 from curate.records import PreferencePair, ReviewAnswer, ReviewReport
 from curate.run.outputs import NATURAL_PAIRS, PAIRS, stored_pairs
 from curate.storage.line_files import read_records
@@ -86,11 +86,9 @@ def parse_answers(path: Path, lines: Iterable[bytes]) -> list[ReviewAnswer]:
         try:
             answer = ReviewAnswer.model_validate_json(line)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
             raise UsageError(
-                f"line {number} of {path} is no answer of a review, or is cut off",
-                got=f"{where}: {first['msg']}" if where else first["msg"],
+                f"line {number} of {path} is not an answer of a review, or is cut off",
+                got=first_misfit(error),
                 fix="export the review again; nothing of this file was taken",
             ) from error
         if answer.dimension == "accept" and answer.value not in ("accept", "reject"):

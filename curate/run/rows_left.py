@@ -224,7 +224,7 @@ class Reused:
             return None
         total = kept_rows.dialogues["content_hash"].n_unique()
         fingerprint = self.manifest.fingerprints.get(stage.name)
-        begin = f"reuse: {len(missing):,} of {plural(total, 'dialogue')} find no {stage.name} row in {self.run}: "
+        begin = f"reuse: {len(missing):,} of {plural(total, 'dialogue')} have no {stage.name} row in {self.run}: "
         if fingerprint is None:
             return f"{begin}that run has no such stage"
         # A run with a calibration names the calibrated rows; the judge's own rows are in the folder beside theirs.
@@ -315,7 +315,7 @@ def taken_over_gaps(recipe: Recipe, kept_rows: KeptRows, reused: Reused | None) 
             gaps.append(f"reuse: {reused.run} has no {stage} rows to take over")
         elif missing := len(kept_rows.owed(stage, fingerprint).missing):
             gaps.append(
-                f"reuse: {plural(missing, 'dialogue')} without a {stage} row in {reused.run}"
+                f"reuse: {plural(missing, 'dialogue')} without a row of stage {stage} in {reused.run}"
             )
     return gaps
 
@@ -339,7 +339,7 @@ def gap_warnings(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list
     if recipe.reuse is not None and recipe.reuse.required:
         about = "" if calls is None else f" (about {plural(calls, 'call')})"
         raise UsageError(
-            "the judgments that `reuse.required` asks for are not there",
+            "judgments that `reuse.required` asks for are missing",
             got="\n    ".join(gaps),
             expected="a row for each dialogue, in each stage",
             fix="use the recipe and the dialogues of that run; or leave out `required: true`"
@@ -368,7 +368,7 @@ def last_fork_share(recipe: Recipe, folder: Path) -> AssumedShare:
     try:
         table = read_scores(folder)
     except CurateError:
-        source = f"assumed; {folder / SCORES} is damaged, and is made anew by a run"
+        source = f"assumed; {folder / SCORES} is damaged; a run rebuilds it"
         return replace(FORK_SHARE, source=source)
     if not len(table):
         return FORK_SHARE

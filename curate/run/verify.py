@@ -113,10 +113,10 @@ def verify_run(run: str | Path, *, progress: Progress = lambda *_: None) -> Veri
     recipe = parse_recipe(manifest.recipe, "the manifest's recipe").checked()
     if recipe.asks_models and not (manifest.engines and (run / "replies.sqlite").is_file()):
         raise UsageError(
-            "there is nothing to make the run's scores from again",
+            "the run's scores cannot be recomputed",
             got="no replies.sqlite" if manifest.engines else "a manifest that names no engines",
-            expected="the replies of its models, and who they are",
-            fix="run its recipe again with this version of curate; kept replies are not asked for twice",
+            expected="the replies of its models, and their identities",
+            fix="run its recipe again with this version of curate; cached replies are not requested again",
         )
     with RunFolder(run), TemporaryDirectory(prefix="curate-verify-") as remade:
         return _Verifier(run, Path(remade), manifest, recipe, progress).verify()

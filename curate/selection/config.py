@@ -281,7 +281,7 @@ class SelectConfig(Config):
         for name, sql in (self.named or {}).items():
             if not _NAME.fullmatch(name) or name in RESERVED:
                 raise UsageError(
-                    "the name of a condition becomes a reason code and must not be one that exists",
+                    "the name of a condition becomes a drop reason and must not be one that exists",
                     got=f"select.where.{name}",
                     expected="lower-case letters, digits and underscores, and none of "
                     + ", ".join(sorted(RESERVED)),
@@ -290,7 +290,7 @@ class SelectConfig(Config):
         if self.certificate is not None and self.certificate.kind is not TrustKind.CERTIFICATE:
             raise UsageError(
                 "the certificate is for pairs",
-                got="select.certificate",
+                got="a certificate for pairs in select.certificate",
                 expected="a certificate for dialogues; one for pairs goes into fork.certificate",
             )
         if self.certified_rule is not None:

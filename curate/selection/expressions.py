@@ -41,7 +41,7 @@ def parse(sql: str, where: str) -> pl.Expr:
             f"{where} is not an SQL expression",
             got=f"{sql!r} ({_first_line(error)})",
             expected="for example: verdict >= 'good' AND min_safety = 5",
-            fix="text stands in single quotes; one expression, without SELECT or WHERE",
+            fix="write one expression, without SELECT or WHERE, and put text in single quotes",
         ) from error
 
 
@@ -119,7 +119,7 @@ def check_columns(
             f"{where} reads a column that the score table does not have",
             got=name,
             expected=f"did you mean {' or '.join(close)}?" if close else "a column of that table",
-            fix=f"text stands in single quotes: '{name}'; labels are {LABEL_PREFIX}<name>\n"
+            fix=f"put text in single quotes: '{name}'; a label's column is {LABEL_PREFIX}<name>\n"
             + (
                 "  columns: docs/selecting.md lists them all"
                 if close

@@ -149,9 +149,9 @@ def decide(
     """
     if cleaning is None and config.needs_cleaning:
         raise UsageError(
-            "duplicates, contamination and splits cannot be told from scores",
+            "duplicates, contamination and splits cannot be decided from scores alone",
             got="select.dedup, decontaminate or split, and no texts",
-            expected="a curate.selection.cleaning.Cleaner of the same dialogues",
+            expected="the argument `cleaning`, with the same dialogues",
         )
     ran = stages_run(table)
     work = _scored(table)

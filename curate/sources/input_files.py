@@ -91,7 +91,7 @@ def _expand(source_path: str) -> tuple[Path, list[Path]]:
     raise SourceError(
         f"there is no file or folder {source_path}",
         expected="a file, a folder, a glob, or a Hub dataset id such as owner/name",
-        fix="fix the path; a recipe's is looked for beside the recipe, then in the folder you run in",
+        fix="fix the path; a path in a recipe is looked up beside the recipe, then in the current folder",
     )
 
 

@@ -101,8 +101,8 @@ def refuse_shape(
         return UsageError(
             f"the shape of {label} is not known",
             got=abstention.reason,
-            expected="rows that can be read, in UTF-8 where nothing else is said",
-            fix="fix the file, or name its encoding as source.encoding",
+            expected="rows that can be read, in UTF-8 unless source.encoding names another",
+            fix="fix the file, or set source.encoding",
         )
     return UnknownShapeError(f"the shape of {label} is not known", abstention.reason, proposal)
 

@@ -41,9 +41,9 @@ def fetch_pushed(path: str | Path) -> Path:
     match = _PUSHED.fullmatch(str(path))
     if match is None:
         raise UsageError(
-            "not the name of a set on the Hub",
+            "not the name of a dataset on the Hub",
             got=path,
-            expected="hf://owner/name, or with @revision",
+            expected="hf://owner/name or hf://owner/name@revision",
         )
     repo = match["repo"]
     try:
@@ -52,12 +52,12 @@ def fetch_pushed(path: str | Path) -> Path:
         raise UsageError(
             f"the Hub has no dataset {repo}, or the token may not see it",
             got=first_line(error),
-            fix="check the name, and set HF_TOKEN where the set is private",
+            fix="check the name, and set HF_TOKEN if the dataset is private",
         ) from error
     except EntryNotFoundError as error:
         raise UsageError(
-            f"{repo} holds no recipe",
-            expected=f"a set that `curate push` made, which has a {RECIPE}",
+            f"{repo} has no recipe",
+            expected=f"a dataset that `curate push` wrote, which has a {RECIPE}",
             fix="`curate init` starts a recipe for it",
         ) from error
     except Exception as error:  # errors of the client's transport depend on its version

@@ -25,7 +25,7 @@ def recipes_folder() -> Path:
     raise UsageError(
         "the recipes and the sample data are missing",
         got=_PACKAGE,
-        fix="install curate again, or from a whole checkout",
+        fix="install curate again, from a complete checkout if from one",
     )
 
 

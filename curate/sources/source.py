@@ -111,7 +111,9 @@ class Source:
         raise (UsageError if is_set else SourceError)(
             f"no row of {', '.join(self.config.paths)} can be read",
             got=f"0 of {plural(tally.rows_in, 'row')} as {self.detection.shape} ({reasons})",
-            expected=f"what fits the keys there are: {keys}" if keys else "rows with keys",
+            expected=f"a shape or mapping that fits the rows' keys: {keys}"
+            if keys
+            else "rows with keys",
             fix=f"{fix}; {see} has each row's reason" if see else fix,
         )
 

@@ -59,7 +59,7 @@ class Stages:
         stage = {stage.name: stage for stage in self}[name]
         if stage.fingerprint != fingerprint:
             raise EngineError(
-                f"the stage '{name}' of a worker differs from the run's, so their rows do not compare",
+                f"the stage '{name}' of a worker differs from the run's, so their rows cannot be compared",
                 got=stage.fingerprint,
                 expected=fingerprint,
                 fix="put the same version of curate and the same models on every machine",

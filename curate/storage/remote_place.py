@@ -165,7 +165,7 @@ class Lock:
         heard = max(0.0, time.time() - holder.get("time", 0))
         return RunLockedError(
             f"another process is writing {self._place.url}",
-            got=f"process {holder.get('process')} on {holder.get('host')}, heard of {heard:.0f} s ago",
+            got=f"process {holder.get('process')} on {holder.get('host')}, last heard from {heard:.0f} s ago",
             expected="one writer per run folder",
             fix=f"wait for it to end; if you are sure that it has ended, remove {self._place.url}/{_LOCK}",
         )

@@ -238,7 +238,7 @@ def _explanation(path: Path | None, error: OSError | sqlite3.Error) -> CurateErr
         return CurateError(
             f"{path} is damaged or another kind of file",
             got=str(error),
-            fix="move it away and run again; its content is asked for or computed again",
+            fix="move it away and run again; its content is requested or computed again",
         )
     return CurateError(
         f"{path} cannot be used",

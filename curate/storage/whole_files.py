@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from curate.errors import CurateError
+from curate.errors import CurateError, first_misfit
 
 _BUFFER = 1 << 18  # bytes written at once
 
@@ -102,11 +102,12 @@ def file_hash(path: Path) -> str:
 
 def damaged(place: Path | str, error: BaseException | str) -> CurateError:
     """Return the error for a file of a run, or a line of it, that cannot be read back."""
-    message = str(error).strip() or type(error).__name__
+    text = first_misfit(error) if isinstance(error, ValidationError) else str(error)
+    message = text.strip() or type(error).__name__
     return CurateError(
         f"{place} is damaged",
         got=message.splitlines()[0][:300],
-        fix="move it away and run the recipe again: it is made again, scores from cached replies",
+        fix="move it away and run the recipe again, which rebuilds it from cached replies",
     )
 
 

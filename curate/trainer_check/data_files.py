@@ -149,7 +149,7 @@ def _listed(path: Path, text: bytes) -> Iterator[FileRow | Problem]:
         raise SourceError(
             "a file is not valid JSON",
             got=f"{path}: {error}",
-            fix="correct it at the place that is named",
+            fix="correct it at that place",
         ) from error
     yield from map(_row_or_problem, rows)
 

@@ -49,10 +49,10 @@ def check_answers(answers: Iterable[Answer]) -> None:
         first = seen.setdefault(key, answer)
         if first is not answer:
             raise UsageError(
-                "one rater says two things of one dialogue",
+                "one rater gives one dialogue two labels",
                 got=f"{answer.rater}: {first.value} ({first.place}) and {answer.value} ({answer.place})",
                 expected="one label for each rater, dialogue, turn and dimension",
-                fix="keep the one that holds",
+                fix="keep the label that is right",
             )
 
 
@@ -67,7 +67,7 @@ def bad_members(answers: Sequence[Answer], rule: str | None) -> tuple[dict[str, 
         By member, and the rule in words.
 
     Raises:
-        UsageError: nothing says what is bad, or the rule does not fit the labels.
+        UsageError: it is not defined which labels are bad, or the rule does not fit the labels.
     """
     table = answer_table(answers)
     if rule is None:
@@ -81,11 +81,11 @@ def bad_members(answers: Sequence[Answer], rule: str | None) -> tuple[dict[str, 
             "--bad does not fit the labels",
             got=f"{rule!r} ({str(error).splitlines()[0] if str(error) else type(error).__name__})",
             expected=f"a condition over {', '.join(name for name in table.columns if name != _MEMBER)}",
-            fix='for example --bad "human < 3", or a label as --bad reject',
+            fix='for example --bad "human < 3", or a label: --bad reject',
         ) from error
     if value.dtype != pl.Boolean:
         raise UsageError(
-            "--bad is not a condition", got=rule, expected="true or false, as human < 3"
+            "--bad is not a condition", got=rule, expected="true or false, such as human < 3"
         )
     known = zip(table[_MEMBER], value, strict=True)
     return {member: is_bad for member, is_bad in known if is_bad is not None}, rule
@@ -140,7 +140,7 @@ def _rejected(answers: Sequence[Answer]) -> dict[str, bool]:
     if not votes:
         names = sorted({answer.dimension for answer in answers})
         raise UsageError(
-            "nothing says what is bad",
+            "it is not defined which labels are bad",
             got=f"labels of {', '.join(names) or 'nothing'}",
             expected="accept or verdict among the dimensions, or --bad",
             fix='for example --bad "human < 3"',
@@ -157,9 +157,9 @@ def _labelled(answers: Sequence[Answer], label: str) -> dict[str, bool]:
     if not any(any(matches) for matches in votes.values()):
         values = Counter(_word(a.value) for a in answers if _is_given(a.value))
         raise UsageError(
-            "no label is that word",
+            "no label has that value",
             got=label,
-            expected=f"one of {', '.join(value for value, _ in values.most_common(8)) or 'none'}, or a condition",
+            expected=f"a value of a label ({', '.join(value for value, _ in values.most_common(8)) or 'there is none'}), or a condition",
         )
     return {member: 2 * sum(matches) >= len(matches) for member, matches in votes.items()}
 

@@ -67,7 +67,7 @@ def fit_cascade_threshold(tried: Sequence[Tried], risk: float, confidence: float
     """
     for name, share in (("--lost", risk), ("--confidence", confidence)):
         if not 0 < share < 1:
-            raise UsageError(f"{name} is a share", got=share, expected="above 0 and below 1")
+            raise UsageError(f"{name} must be a share", got=share, expected="above 0 and below 1")
     number, error = len(tried), 1 - confidence
     least = least_labels(0, risk, error)
     if number < least:
@@ -75,7 +75,7 @@ def fit_cascade_threshold(tried: Sequence[Tried], risk: float, confidence: float
             "too few dialogues that both judges scored to fit a threshold to",
             got=number,
             expected=f"at least {least} for {risk:g} lost at confidence {confidence:g}, and more to find any lost",
-            fix="run the recipe on more dialogues with the threshold left out, so that both judges are asked",
+            fix="run the recipe on more dialogues with the threshold left out, so that both judges score all of them",
         )
     doubts = np.array([one.doubt for one in tried])
     is_lost = np.array([one.lost for one in tried])
@@ -95,7 +95,7 @@ def fit_cascade_threshold(tried: Sequence[Tried], risk: float, confidence: float
             "the first judge can decide nothing alone, as far as these dialogues show",
             got=f"{int(is_lost.sum())} of {plural(number, 'dialogue')} lost if it decided all",
             expected=f"a threshold with at most {risk:g} of all dialogues lost, at confidence {confidence:g}",
-            fix="more dialogues that both scored, a larger --lost, or the second judge alone",
+            fix="score more dialogues with both judges, raise --lost, or use the second judge alone",
         )
     lost = int((is_lost & (doubts <= passed)).sum())
     return Threshold(passed, kept, lost, upper_bound(simple(lost, number), confidence))

@@ -179,8 +179,8 @@ def parse_scales(texts: Sequence[str]) -> dict[str, Scale]:
             raise UsageError(
                 "not a scale",
                 got=text,
-                expected="the lowest and the highest value, as 0-2 or helpfulness=0-2, or words from worst to "
-                "best, as bad,fair,good",
+                expected="the lowest and the highest value, such as 0-2 or helpfulness=0-2, or words from worst to "
+                "best, such as bad,fair,good",
             )
         if (
             sign
@@ -188,7 +188,7 @@ def parse_scales(texts: Sequence[str]) -> dict[str, Scale]:
             and not name.startswith(METRIC)
         ):
             raise UsageError(
-                "a scale of a dimension that there is not",
+                "--scale names a dimension that does not exist",
                 got=name,
                 expected=", ".join((*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)),
             )
@@ -301,7 +301,7 @@ def _given_twice(first: GoldRow, second: GoldRow) -> UsageError:
         "one rater gives one dialogue two values",
         got=f"{second.dimension} of {of[:60]}{turn} by {second.rater}: {first.value} ({first.place}) and "
         f"{second.value} ({second.place})",
-        expected="one row a rater, dialogue, turn and dimension",
+        expected="one row per rater, dialogue, turn and dimension",
         fix="keep the row that counts; people who share a name need names of their own",
     )
 
@@ -401,7 +401,7 @@ def _unfit(row: GoldRow, metrics: Container[str]) -> str | None:
     if row.value is None or not str(row.value).strip():
         return NO_VALUE
     if row.dimension in TURN_DIMENSIONS and row.turn is None:
-        return f"{row.dimension} is of a turn, and none is named"
+        return f"{row.dimension} is a dimension of turns, and the row names no turn"
     if row.turn is not None and row.dimension not in (*TURN_DIMENSIONS, ADHERENCE):
         return f"{row.dimension} is of the conversation, and a turn is named"
     return None

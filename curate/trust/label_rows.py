@@ -126,9 +126,9 @@ def _check_columns(origin: str, rows: Sequence[Mapping[str, Any]]) -> None:
         {"dimension", "value"} <= columns
     ):
         raise UsageError(
-            f"{origin} is no file of labels",
+            f"{origin} is not a file of labels",
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
-            expected="`id` or `content`, `dimension`, `value`; where needed `turn` and `rater`",
+            expected="columns `id` or `content`, `dimension` and `value`; where needed, `turn` and `rater`",
         )
 
 

@@ -17,6 +17,7 @@ import orjson
 
 from curate.errors import UsageError
 from curate.records import TURN_DIMENSIONS, VERDICTS
+from curate.wording import plural
 
 TOOLS: Final = ("label-studio", "argilla")
 _LEVELS = ("1", "2", "3", "4", "5")
@@ -70,9 +71,9 @@ def check_one_kind(dimensions: Collection[str]) -> None:
     if of_turns and len(of_turns) < len(dimensions):
         others = [name for name in dimensions if name not in TURN_DIMENSIONS]
         raise UsageError(
-            "a project of that tool asks the same of every item",
+            "a project in that tool asks the same questions about every item",
             got=f"{', '.join(of_turns)} of turns, and {', '.join(others)} of dialogues",
-            expected="either, named by --dimension",
+            expected="dimensions of turns or of dialogues, chosen with --dimension",
             fix="draw twice with one --seed: the same dialogues come, once for each kind of question",
         )
 
@@ -159,7 +160,7 @@ def _record(item: LabellingItem) -> dict[str, Any]:
             "a dialogue is longer than Argilla shows",
             got=f"{item.about['dialogue_id']}: {len(pieces):,} messages",
             expected=f"at most {_MOST_MESSAGES}, each of at most {_MOST_CHARACTERS:,} characters",
-            fix="write a page instead (--out labels.html), or draw from shorter ones, as --of 'n_turns <= 100'",
+            fix="write a page instead (--out labels.html), or draw from shorter ones, such as --of 'n_turns <= 100'",
         )
     sides = {} if item.sides is None else dict(zip("ab", item.sides, strict=True))
     about = {name: value for name, value in item.about.items() if value is not None}
@@ -237,14 +238,14 @@ def exported_rows(export: Any, path: object) -> list[dict[str, Any]]:
                 rows += _responded(entry)
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                "the file is no export of Label Studio or Argilla",
+                "the file is not an export of Label Studio or Argilla",
                 got=f"{path}, entry {number}: {type(error).__name__} {error}",
                 expected="Label Studio's export as JSON (not JSON-MIN), or records.json of Argilla's Dataset.to_disk",
             ) from error
     if entries and not any("content" in row or "pair_id" in row for row in rows):
         raise UsageError(
             "the export has no answers about dialogues that `curate sample` wrote",
-            got=f"{path}: {len(entries):,} entries, {len(rows):,} answers",
+            got=f"{path}: {plural(len(entries), 'entry', 'entries')}, {plural(len(rows), 'answer')}",
             expected="answers in a project made from `curate sample RUN --tool label-studio` or argilla",
         )
     return rows

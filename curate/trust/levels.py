@@ -23,6 +23,7 @@ from curate.errors import UsageError
 from curate.records import CutMethod, CutPoints, Kappa
 from curate.statistics import SEED
 from curate.trust.count_tables import Draws, quadratic_kappas
+from curate.wording import plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +102,7 @@ def fit_cut_points(
     if len(usable) < LEAST_LABELS or len(groups) < LEAST_DIALOGUES or len(levels) < 2:
         raise UsageError(
             f"too few labels to calibrate {what}",
-            got=f"{len(usable)} labels with a reading, of {len(groups)} dialogues, in {len(levels)} levels",
+            got=f"{len(usable)} labels with a reading, of {len(groups)} dialogues, in {plural(len(levels), 'level')}",
             expected=f"{LEAST_LABELS} labels, of {LEAST_DIALOGUES} dialogues, in 2 levels or more",
         )
     count, first = highest - lowest + 1, lowest - 1
@@ -166,12 +167,14 @@ def share_cut_points(values: Sequence[float], shares: Mapping[int, float]) -> Cu
         or abs(total - 1) > 0.005
     ):
         raise UsageError(
-            "not the shares of levels",
+            "not shares of levels",
             got=str(dict(shares)),
-            expected="shares of levels 1 to 5, each 0 or more, together 1",
+            expected="shares of levels 1 to 5, each 0 or more, that sum to 1",
         )
     if not values:
-        raise UsageError("no reading to cut", expected="a run with scored dialogues")
+        raise UsageError(
+            "there are no readings to calibrate", expected="a run with scored dialogues"
+        )
     below = [
         math.fsum(share for level, share in shares.items() if level <= last) / total * len(values)
         for last in LEVELS[:-1]

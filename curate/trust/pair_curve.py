@@ -140,10 +140,10 @@ def fit_pair_curve(
     threshold = least_threshold(probabilities, precision)
     if threshold is None:
         raise UsageError(
-            "this judge reaches the precision asked for at no threshold",
+            "this judge reaches the required precision at no threshold",
             got=f"{plural(len(pairs), 'pair')}, AUC {area:.2f}",
-            expected=f"{precision:g} of what passes truly better, less one standard error",
-            fix="ask for less with --precision, fit to more pairs, or use a better judge",
+            expected=f"{precision:g} of the accepted pairs right, less one standard error",
+            fix="lower --precision, fit to more pairs, or use a better judge",
         )
     preference_weight, margin_weight = fit_weights(pairs)
     held_out = validation.held_out(precision)
@@ -186,9 +186,9 @@ def check_signal(
         raise UsageError(
             f"this judge cannot tell {labels} apart",
             got=f"AUC {area or 0:.2f} (95 % {interval[0]:.2f} to {interval[1]:.2f}) on {plural(len(pairs), 'pair')};"
-            " a coin has .50",
-            expected="an interval above .50",
-            fix="use a better judge: no threshold makes one of this",
+            " chance gives 0.50",
+            expected="an interval above 0.50",
+            fix="use a better judge: no threshold makes up for this",
         )
     return area, interval
 

@@ -102,11 +102,11 @@ def test_a_judge_that_opens_with_a_thought_is_scored_with_its_thinking_switched_
 def test_half_is_there_and_never_silent() -> None:
     engine = ScriptedEngine(opens_with_okay, capabilities=LOGPROBS)
     half = CONTINUOUS.model_copy(update={"on_missing": "half"})
-    with pytest.warns(UserWarning, match=r"1 of 1 answers are 0\.5 for want of evidence"):
+    with pytest.warns(UserWarning, match=r"1 of 1 answers are 0\.5 for lack of evidence"):
         found = the_score(engine, half)
     assert isinstance(found, AdherenceScore)
     assert (found.session_score, found.per_turn[0].imputed) == (0.5, True)
-    with pytest.warns(UserWarning, match="for want of evidence"):
+    with pytest.warns(UserWarning, match="for lack of evidence"):
         strict = the_score(engine, half.model_copy(update={"strict_mode": True}))
     assert isinstance(strict, AdherenceScore)
     assert not strict.adherent

@@ -58,5 +58,5 @@ def test_a_batch_finds_what_each_pair_alone_does(tmp_path: Path, minilm: str) ->
 
 def test_a_classifier_without_a_contradiction_label_is_refused(tmp_path: Path, minilm: str) -> None:
     folder = save_model(tmp_path, minilm, ("negative", "positive"))
-    with pytest.raises(UsageError, match="no NLI classifier"):
+    with pytest.raises(UsageError, match="not an NLI classifier"):
         PairClassifier(ReferenceConfig(nli_model=folder)).contradictions(PAIRS)

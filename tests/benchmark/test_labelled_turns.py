@@ -137,7 +137,7 @@ def test_a_row_without_a_label_is_refused_with_its_number() -> None:
 
 def test_more_references_than_turns_are_refused() -> None:
     dialogue = FOUR[0].dialogue.model_copy(update={"references": (("a",), ("b",))})
-    with pytest.raises(UsageError, match="2 lists of references for fewer"):
+    with pytest.raises(UsageError, match="2 lists of references and fewer"):
         labelled_turns([dialogue])
 
 

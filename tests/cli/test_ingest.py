@@ -84,7 +84,7 @@ def test_what_is_accepted_is_read_and_written_as_a_recipe(
     assert (tmp_path / "runs/ingest-log/dialogues.jsonl").read_text() == dialogues
     code, said = curate("ingest", log.name, "--accept")
     assert code == 2
-    assert "not overwritten" in said
+    assert "exists already" in said
 
 
 def test_what_is_accepted_extends_the_recipe_it_was_given(

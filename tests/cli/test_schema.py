@@ -430,7 +430,7 @@ def test_an_unknown_key_is_refused(name: str) -> None:
 def test_the_error_names_the_place(name: str, change: dict[str, Any], place: str) -> None:
     with pytest.raises(CurateError) as caught:
         load_record(RECORDS[name], decoded(EXAMPLES[name]) | change)
-    assert f"a stored {name} does not fit its schema" in str(caught.value)
+    assert f"a stored {name} record does not match its schema" in str(caught.value)
     assert str(caught.value.got).startswith(f"at {place}: ")
 
 
@@ -444,7 +444,7 @@ def test_a_score_out_of_range_is_refused_where_it_stands() -> None:
 @pytest.mark.parametrize("value", [None, [], "text", 3, {}])
 def test_what_is_no_record_at_all_is_refused(value: Any) -> None:
     for name in RECORDS:
-        with pytest.raises(CurateError, match="does not fit its schema"):
+        with pytest.raises(CurateError, match="does not match its schema"):
             validate_record(name, value)
 
 

@@ -190,5 +190,5 @@ async def test_addresses_that_serve_different_things_are_refused():
 
 def test_a_list_without_addresses_or_with_one_twice_is_refused():
     for urls in ([], ["http://a/v1", "http://a/v1/"]):
-        with pytest.raises(UsageError, match="base_url is a list"):
+        with pytest.raises(UsageError, match="base_url is an empty list"):
             OpenAIConfig(model="m", base_url=urls)

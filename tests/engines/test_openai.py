@@ -216,7 +216,7 @@ async def test_forced_prefill_that_is_refused_is_said():
         return answer_by_hash(body)
 
     async with CountingServer(refuse) as server:
-        with pytest.raises(UsageError, match="begun reply"):
+        with pytest.raises(UsageError, match="prefilled reply"):
             await open_engine(make_config(server, prefill="on"))
         engine = await open_engine(make_config(server))
         assert Capability.PREFILL not in engine.capabilities
@@ -327,7 +327,9 @@ async def test_an_unknown_model_is_told_which_there_are(owned_by):
 
 async def test_an_address_without_its_v1_is_told_so():
     async with CountingServer() as server:
-        with pytest.raises(UsageError, match="base_url ends where the API begins, mostly with /v1"):
+        with pytest.raises(
+            UsageError, match="base_url ends where the API begins, usually with /v1"
+        ):
             await open_engine(make_config(server, base_url=server.base_url.removesuffix("/v1")))
 
 
@@ -581,7 +583,7 @@ async def test_a_model_that_changes_is_an_error_with_both_names(open_on):
     server = CountingServer()
     engine = await open_on(server)
     server.answer = named("another-judge")
-    with pytest.raises(EngineError, match="another model than before") as caught:
+    with pytest.raises(EngineError, match="now replies as another model") as caught:
         await engine.complete([make_request()])
     assert "got: another-judge" in str(caught.value)
     assert "expected: fake-judge" in str(caught.value)
@@ -595,4 +597,4 @@ async def test_addresses_that_reply_as_different_models_are_refused():
         with pytest.raises(EngineError, match="another-judge") as caught:
             await open_engine(config)
         assert other.base_url in str(caught.value)
-        assert f"fake-judge, as {one.base_url} replied" in str(caught.value)
+        assert f"fake-judge, as {one.base_url} first replied" in str(caught.value)

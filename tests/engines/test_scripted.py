@@ -114,7 +114,7 @@ async def test_a_runs_replies_are_replayed_under_the_name_of_who_gave_them(tmp_p
         "Recorded replies: judge-7b gave them on 2026-01-02, and no model runs now. How they were made: "
         "curate run mine.yaml",
     )
-    with pytest.raises(EngineError, match="are not those that were recorded"):
+    with pytest.raises(EngineError, match="differ from those recorded"):
         await engine.complete([make_request("b")])
 
 
@@ -131,7 +131,7 @@ def test_a_small_recording_that_unpacks_to_too_much_is_not_held(tmp_path, monkey
     path.write_bytes(zstandard.compress(b'{"text": "' + b"a" * (64 << 20) + b'"}\n'))
     tracemalloc.start()
     try:
-        with pytest.raises(UsageError, match="too many to be held"):
+        with pytest.raises(UsageError, match="too many recorded replies"):
             ScriptedEngine(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:

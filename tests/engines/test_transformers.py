@@ -360,7 +360,7 @@ async def test_what_cannot_be_opened(tmp_path, folder, monkeypatch):
     with pytest.raises(EngineError, match="cannot be loaded"):
         await open_engine(TransformersConfig(model=str(folder), device="nonsense"))
     monkeypatch.setattr(TokenTree, "_masks", lambda tree, start, stop: None)
-    with pytest.raises(EngineError, match="does not read branches"):
+    with pytest.raises(EngineError, match="does not score branched prompts"):
         await open_engine(TransformersConfig(model=str(folder)))
 
 

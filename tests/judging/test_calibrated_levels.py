@@ -234,7 +234,7 @@ def test_a_judge_with_other_readings_is_refused_like_another(name: str, value: A
     check_judge(made, plain)
     for fitted, here in ((plain, other), (other, plain)):
         made = made.model_copy(update={"identity": fitted})
-        with pytest.raises(UsageError, match="another judge or way of asking") as caught:
+        with pytest.raises(UsageError, match="another judge or other settings of it") as caught:
             check_judge(made, here)
         said = {str(caught.value.got), str(caught.value.expected)}
         assert said == {f"{name} {value}", f"{name} by default"}
@@ -243,7 +243,7 @@ def test_a_judge_with_other_readings_is_refused_like_another(name: str, value: A
 def test_a_calibration_fitted_under_an_option_that_is_gone_is_refused() -> None:
     fitted = JUDGE.model_copy(update={"sampling": {**JUDGE.sampling, "turn_view": "whole"}})
     made = Calibration(kind="calibration", identity=fitted, levels={"coherence": cuts(2, 3, 4, 5)})
-    with pytest.raises(UsageError, match="way of asking") as caught:
+    with pytest.raises(UsageError, match="other settings of it") as caught:
         check_judge(made, JUDGE)
     assert (caught.value.got, caught.value.expected) == ("turn_view by default", "turn_view whole")
 

@@ -130,7 +130,7 @@ def test_a_first_judge_without_readings_is_refused() -> None:
         check_cascade(CascadeRule(), "json", 1, (SMALL, LARGE))
     text = str(caught.value)
     assert "gives no readings" in text
-    assert "got: one JSON reply a call" in text
+    assert "got: one JSON reply per call" in text
     assert "log-probabilities (judge.mode: tokens), or several samples" in text
     assert "or set judge.samples: 5" in text
     check_cascade(CascadeRule(), "json", 5, (SMALL, LARGE))

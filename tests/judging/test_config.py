@@ -127,7 +127,7 @@ def test_thoughts_that_the_engine_cannot_be_given_are_refused_in_mode_tokens_alo
     with pytest.raises(UsageError) as caught:
         resolve_mode(config, can)
     text = str(caught.value)
-    assert "judge.thought_tokens: labels are to be read behind a thought" in text
+    assert "judge.thought_tokens cannot be used" in text
     assert f"got: {Capability.TOP_LOGPROBS}" in text
     assert "an engine on which a reply can begin with a thought" in text
     assert "name the server's `tokenizer` on the engine openai" in text

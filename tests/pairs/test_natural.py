@@ -443,7 +443,7 @@ def test_a_stream_must_keep_groups_together() -> None:
         labelled("rejected", "Q", "no", group="1"),
         chat("no", "group"),
     ]
-    with pytest.raises(UsageError, match="do not stand together"):
+    with pytest.raises(UsageError, match="are not consecutive"):
         list(natural_candidates(rows, CONFIG))
     assert len(list(natural_candidates(gather_groups(rows), CONFIG))) == 2
     assert len(natural_pairs(rows, CONFIG)) == 2

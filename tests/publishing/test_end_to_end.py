@@ -164,7 +164,7 @@ def test_what_is_no_pushed_recipe_is_refused(hub: HubServer, outside: dict[str, 
     hub.repos["me/bare"].commit("main", "first", {"a.txt": b"a"}, [])
     for name, words in [
         ("hf://me/none", "the Hub has no dataset me/none"),
-        ("hf://me/bare", "me/bare holds no recipe"),
+        ("hf://me/bare", "me/bare has no recipe"),
         ("hf://me", "expected: hf://owner/name"),
         ("hf://me/bare@nowhere", "check HF_ENDPOINT, the network and the revision"),
     ]:

@@ -185,7 +185,7 @@ def test_where_nobody_can_say_whether_it_landed_that_is_said(
 
 def test_what_could_not_be_taken_away_is_named(hub: HubServer, files: dict[str, Path]) -> None:
     hub.fail += [FAILURES["commit"], ("DELETE", "/api/repos/delete", 403)]
-    with pytest.raises(CurateError, match="was made and is empty"):
+    with pytest.raises(CurateError, match="was created and is empty"):
         push(hub, files)
     assert hub.files(REPO).keys() == {".gitattributes"}
     push(hub, files)

@@ -307,7 +307,7 @@ def test_labels_by_content_and_with_a_language_of_their_own(run: Path, tmp_path:
         ([{"id": "chat-1", "dimension": "coherence", "value": 3}], ("--raters", "cats"), "experts"),
         ([{"pair_id": "p", "better": "chosen"}], (), "no pair of the run has that id"),
         ([{"pair_id": "p", "better": "chosen", "rater": "a"}] * 2, (), "one pair two values"),
-        ([{"who": "me"}], (), "is no file of labels"),
+        ([{"who": "me"}], (), "is not a file of labels"),
     ],
 )  # fmt: skip
 def test_labels_that_cannot_be_used_are_refused_with_what_to_do(
@@ -322,8 +322,8 @@ def test_what_is_no_run_or_names_no_labels_is_refused(run: Path, tmp_path: Path)
     gold = write_csv(tmp_path / "gold.csv", labels(20))
     for arguments, said in (
         ((tmp_path, gold), "not a run folder"),
-        ((run,), "labels are needed, from one origin"),
-        ((run, gold, "--dimension", "coherence"), "labels are needed, from one origin"),
+        ((run,), "labels are needed from exactly one place"),
+        ((run, gold, "--dimension", "coherence"), "labels are needed from exactly one place"),
         ((run, "--dimension", "charm"), "no such dimension"),
         ((run, "--dimension", "coherence", "--label", "moons"), "no dialogue has that label"),
         ((run, tmp_path / "none.csv"), "no such file"),

@@ -80,7 +80,7 @@ def test_another_judge_is_not_taken_for_the_same(server: CountingServer, run: Pa
     manifest["recipe"]["judge"]["window_turns"] = 6
     (run / "manifest.json").write_text(json.dumps(manifest))
     before = len(server.requests)
-    with pytest.raises(UsageError, match="is another than when the run was made"):
+    with pytest.raises(UsageError, match="have changed since the run was made"):
         audit_run(run, plan_second_judging(run, 0.5))
     asked = server.requests[before:]
     assert not any("chat " in json.dumps(body["messages"]) for body in asked)

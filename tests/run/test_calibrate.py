@@ -170,7 +170,7 @@ def test_votes_on_turns_without_a_score_are_counted_with_their_place(
 
 def test_scores_of_two_judges_are_refused(dialogues: list[Dialogue]) -> None:
     mixed = [*scored(dialogues[:20]), *scored(dialogues[20:], definition="restrictive")]
-    with pytest.raises(UsageError, match="several judges, or were asked for in several ways"):
+    with pytest.raises(UsageError, match="several judges, or from one with several settings"):
         calibrate(mixed, dialogues)
 
 

@@ -231,7 +231,7 @@ def test_too_few_labels_are_refused_with_the_figures(run: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("gold", "--shares", "5: 1"), "several origins"),
+        (("gold", "--shares", "5: 1"), "several sets of labels"),
         (("gold", "--scale", "2-1"), "not a scale"),
         (("absent.csv",), "no such file of labels"),
         (("--dimension", "tone"), "no such dimension"),

@@ -191,7 +191,7 @@ def test_a_calibration_of_other_metrics_is_refused_before_any_call(
     other = {"choose": [*CHOSEN, "instruction_compliance"], "calibration": str(path)}
     with pytest.raises(UsageError, match=r"metrics\.calibration was fitted to another judge"):
         run_recipe(measured(server, data, metrics=other), out=tmp_path / "run")
-    with pytest.raises(UsageError, match="holds nothing about the rubric judge"):
+    with pytest.raises(UsageError, match="has no calibration of the rubric judge"):
         measured(server, data, judge={"calibration": str(path)})
     assert not (tmp_path / "run" / "metrics").exists()
 

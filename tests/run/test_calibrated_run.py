@@ -183,7 +183,7 @@ def test_a_calibration_of_another_judge_is_refused_before_any_call(
         with pytest.raises(UsageError, match="another judge"):
             asyncio.run(make_plan(wrong))
         two = {"calibration": fitted(plain).model_dump(), "paraphrases": 2}
-        with pytest.raises(UsageError, match="way of asking") as other_way:
+        with pytest.raises(UsageError, match="other settings of it") as other_way:
             run_recipe(recipe(server, data, judge=two), out=tmp_path / "run")
         assert other_way.value.got == "paraphrases 2"
         assert [body for body in server.requests[asked:] if "Question" in str(body)] == []
@@ -207,7 +207,7 @@ def test_judgments_of_another_run_are_calibrated_with_and_without_a_model(
         sections["reuse"] = {"run": str(tmp_path / "with"), "required": True}
         with pytest.raises(UsageError) as caught:
             run_recipe(recipe(server, more, **sections), out=tmp_path / "more")
-        assert "1 of 7 dialogues find no judge row" in str(caught.value)
+        assert "1 of 7 dialogues have no judge row" in str(caught.value)
         assert "they are not in that run, as 'chat-6'" in str(caught.value)
     alone = parse_recipe(
         {

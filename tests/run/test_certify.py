@@ -154,7 +154,7 @@ def test_a_draw_is_at_random_and_recorded_and_the_same_again(run: Path) -> None:
 def test_a_larger_draw_begins_with_the_smaller_and_is_for_a_stop_at_any_time(run: Path) -> None:
     call("sample", run, "-n", 50, "--out", run.parent / "a.csv")
     done = call("sample", run, "-n", 80, "--out", run.parent / "b.csv")
-    assert "made larger" in done.output
+    assert "enlarged" in done.output
     few, many = (pl.read_csv(run.parent / name)["id"].to_list() for name in ("a.csv", "b.csv"))
     assert many[:50] == few
     gold = fill(run.parent / "b.csv", run.parent / "gold.csv")
@@ -222,7 +222,7 @@ def test_the_file_asks_what_the_purpose_needs(run: Path) -> None:
         (("--for", "agreement", "--risk", "0.2"), "only a certificate has"),
         (
             ("--of", "pairs", "--dimension", "accept"),
-            "of a pair people say which side is better\n"
+            "people label only which side of a pair is better\n"
             "  got: --dimension accept\n"
             "  do: leave it out, or draw dialogues",
         ),
@@ -656,12 +656,12 @@ def test_a_draw_says_what_fitted_the_calibration_and_is_refused_where_that_is_al
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--risk", 0), "--risk is the share"),
-        (("--risk", 1), "--risk is the share"),
-        (("--confidence", 0.5), "--confidence is how sure"),
+        (("--risk", 0), "--risk must be the allowed share"),
+        (("--risk", 1), "--risk must be the allowed share"),
+        (("--confidence", 0.5), "--confidence must be the certainty"),
         (("--risk", 0.01), "fewer labels than any guarantee needs"),
         (("--bad", "taste < 3"), "--bad does not fit the labels"),
-        (("--bad", "meh"), "no label is that word"),
+        (("--bad", "meh"), "no label has that value"),
         (("--bad", "accept"), "--bad is not a condition"),
         (("--column", "role"), "no threshold can be set"),
         (("--column", "uncertainty"), "high where a dialogue is in doubt"),
@@ -685,16 +685,16 @@ def test_what_no_labels_can_answer_is_refused(
     [
         ([{"id": "nobody", "value": "reject"}], "no label is about a dialogue"),
         ([{"id": "c1", "value": ""}], "no label has a value"),
-        ([{"id": "c1", "label": "reject"}], "is no file of labels"),
+        ([{"id": "c1", "label": "reject"}], "is not a file of labels"),
         ([{"draw": "d0", "id": "c1", "value": "reject", "dimension": "accept"}], "not recorded"),
         (
             [
                 {"id": "c1", "dimension": "accept", "value": value, "rater": "x"}
                 for value in ("yes", "no")
             ],
-            "one rater says two things",
+            "one rater gives one dialogue two labels",
         ),
-        ([{"id": "c1", "value": 3}], "nothing says what is bad"),
+        ([{"id": "c1", "value": 3}], "it is not defined which labels are bad"),
         ([{"pair_id": "p", "better": "chosen"}], "no label is about a pair"),
     ],
 )

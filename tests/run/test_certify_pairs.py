@@ -184,7 +184,7 @@ def test_what_was_drawn_to_certify_is_not_fitted_to(judged: Path, tmp_path: Path
     assert len(fitted.calibration.labelled) == 70
     assert drawn.isdisjoint(fitted.calibration.labelled)
     only_drawn = [GoldRow("f", "coherence", 3, content=unit) for unit in drawn]
-    with pytest.raises(UsageError, match="all labels are kept for a certificate"):
+    with pytest.raises(UsageError, match="all labels are reserved for a certificate"):
         calibrate_with_gold(judged, only_drawn)
 
 
@@ -229,7 +229,7 @@ def test_a_split_is_the_same_each_time_and_nearly_the_share_asked_for() -> None:
 @pytest.mark.parametrize("options", [("--hold-out", 1), ("--hold-out", -0.1)])
 def test_a_share_that_is_none_is_refused(judged: Path, tmp_path: Path, options: Any) -> None:
     gold = write_csv(tmp_path / "g.csv", [{"id": "chat-1", "dimension": "accept", "value": "yes"}])
-    assert "--hold-out is a share" in call("calibrate", judged, gold, *options).output
+    assert "--hold-out must be a share" in call("calibrate", judged, gold, *options).output
     assert len(read_gold(gold)) == 1
 
 

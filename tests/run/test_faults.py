@@ -95,7 +95,7 @@ def test_a_server_that_replies_as_another_model_ends_the_run_which_goes_on_when_
     data = write_rows(tmp_path / "chats.jsonl", [chat(n) for n in range(8)])
     with live_server(answer=answer) as server:
         planned = recipe(server, data)
-        with pytest.raises(EngineError, match="another model than before") as raised:
+        with pytest.raises(EngineError, match="now replies as another model") as raised:
             run_recipe(planned, out=tmp_path / "run")
         assert "got: another-judge" in str(raised.value)
         is_right = True
@@ -114,7 +114,7 @@ WRONG_TURNS: dict[str, Callable[[Body], Body]] = {
     "one too many": lambda reply: reply | {"turn_9": TURN},
     "one too few": lambda reply: {name: reply[name] for name in reply if name != "turn_1"},
     "another number": lambda reply: {name.replace("_1", "_9"): reply[name] for name in reply},
-    "one twice": lambda reply: reply | {"per_turn": [{"turn": 1, "scores": TURN}] * 2},
+    "an address twice": lambda reply: reply | {"per_turn": [{"turn": 1, "scores": TURN}] * 2},
     "a turn of another type": lambda reply: reply | {"turn_1": "good"},
     "another dialogue's": lambda reply: {
         **{name: reply[name] for name in reply if not name.startswith("turn_")},

@@ -54,7 +54,7 @@ def test_an_accepted_mapping_is_written_as_a_recipe_with_what_to_look_at(log: Pa
     assert lines[head + 5 :] == [*(f"    {line}" for line in proposal.yaml.splitlines()), ""]
     (source,) = load_recipe(Path("log.yaml")).source
     assert source.mapping is not None
-    with pytest.raises(UsageError, match=r"not overwritten"):
+    with pytest.raises(UsageError, match=r"exists already"):
         ingest_source(str(log), accept=True)
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_ingested_says_what_would_do(log: Path, tmp_path: Path) -
     (tmp_path / "run").mkdir()
     (tmp_path / "run/manifest.json").write_text("{}")
     assert refused(path=str(log), out=Path("run")) == (
-        "a run's folder is not overwritten by ingest\n"
+        "`curate ingest` does not overwrite a run folder\n"
         "  got: run\n"
         "  expected: another folder\n"
         "  do: name one with --out"

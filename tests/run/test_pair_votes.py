@@ -54,6 +54,6 @@ def test_two_votes_of_one_rater_without_times_are_refused() -> None:
     assert str(caught.value) == (
         "one rater gives one pair two values\n"
         "  got: pair p by ann, the second in row 2\n"
-        "  expected: one row a rater and pair\n"
+        "  expected: one row per rater and pair\n"
         "  do: keep the row that counts; people who share a name need names of their own"
     )

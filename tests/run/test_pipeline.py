@@ -678,23 +678,23 @@ def test_what_is_left_counts_damaged_rows_as_missing(
     [
         (
             {"judge": {"window_turns": 4}},
-            ("find no judge row", "config judge.window_turns is 5 there, 4 here"),
+            ("have no judge row", "config judge.window_turns is 5 there, 4 here"),
         ),
         (
             {"judge": {"anchors": {"helpfulness": {3: "Helps somewhat."}}}},
-            ("find no judge row", "prompts is "),
+            ("have no judge row", "prompts is "),
         ),
         (
             {"models": {"judge": {"model": "other-judge"}}},
             (
-                "find no judge row",
-                "find no adherence row",
+                "have no judge row",
+                "have no adherence row",
                 "judge model is fake-judge there, other-judge here",
             ),
         ),
         (
             {"role": "A gruff shop assistant."},
-            ("8 of 8 dialogues find no judge row", "8 differ in content", "as 'chat-0'"),
+            ("8 of 8 dialogues have no judge row", "8 differ in content", "as 'chat-0'"),
         ),
     ],
 )

@@ -13,9 +13,9 @@ from curate.run.labels.question import Question
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"risk": 0.0}, ["--risk is the share of bad ones that is allowed", "got: 0.0", "above 0 and below 1: only labels of all"]),
+        ({"risk": 0.0}, ["--risk must be the allowed share of bad members", "got: 0.0", "above 0 and below 1: only labels of all"]),
         ({"risk": 1.0}, ["--risk", "got: 1.0"]),
-        ({"confidence": 0.5}, ["--confidence is how sure", "got: 0.5", "above 0.5 and below 1, such as 0.9"]),
+        ({"confidence": 0.5}, ["--confidence must be the certainty", "got: 0.5", "above 0.5 and below 1, such as 0.9"]),
         ({"confidence": 1.0}, ["--confidence", "got: 1.0"]),
         ({"may_stop": True, "column": "mean_score"},
          ["cannot be certified while labels come in", "got: --anytime --column mean_score", "leave out one of them"]),

@@ -25,7 +25,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 
 def test_an_export_that_is_not_there_says_how_to_get_it(result: RunResult, tmp_path: Path) -> None:
     lacking = "expected: `trl` among export.trainers and `parquet` among export.formats"
-    advice = "do: add it to the recipe and run it again: no model calls for what is there"
+    advice = "do: add it to the recipe and run it again: existing rows need no model calls"
     with pytest.raises(UsageError) as refused:
         RunResult(tmp_path, result.manifest).rows("reward")
     path = tmp_path / "export/trl/reward.parquet"

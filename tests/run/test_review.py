@@ -181,9 +181,9 @@ def test_a_chosen_text_is_exported_as_it_was_written(run: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"id": "chat-1", "content": "', "no answer of a review, or is cut off"),
-        ('{"id": "chat-1"}', "no answer of a review"),
-        ("[]", "no answer of a review"),
+        ('{"id": "chat-1", "content": "', "not an answer of a review, or is cut off"),
+        ('{"id": "chat-1"}', "not an answer of a review"),
+        ("[]", "not an answer of a review"),
     ],
 )
 def test_a_file_that_is_cut_off_changes_nothing(
@@ -287,5 +287,5 @@ def test_a_tools_answer_about_a_pair_of_no_draw_is_refused(run: Path, tmp_path: 
     answered = {"better": [{"value": "a", "user_id": "u"}]}
     record = {"metadata": {"pair_id": "p"}, "responses": answered, "status": "completed"}
     file.write_text(json.dumps([record]))
-    with pytest.raises(UsageError, match="does not say which draw it is of"):
+    with pytest.raises(UsageError, match="does not name its draw"):
         review_run(run, file)

@@ -169,7 +169,7 @@ def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"id": "chat"', ["line 3 of f.jsonl is no answer of a review, or is cut off"]),
+        ('{"id": "chat"', ["line 3 of f.jsonl is not an answer of a review, or is cut off"]),
         ('{"id": "chat"}', ["got: content: Field required", "export the review again"]),
         (
             answer(value="maybe").model_dump_json(),

@@ -86,6 +86,6 @@ def test_each_kind_of_question_is_a_project_of_its_own(run: Path, tmp_path: Path
     project = tmp_path / "p"
     done = call("sample", run, "--for", "agreement", "--tool", "argilla", "--out", project)
     assert done.exit_code == 2
-    assert "the same of every item" in done.output
+    assert "the same questions about every item" in done.output
     assert not project.exists()
     assert call("sample", run, "--tool", "prodigy").exit_code == 2

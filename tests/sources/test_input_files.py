@@ -331,7 +331,7 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
         f"there is no file or folder {tmp_path / 'missing.jsonl'}",
         None,
         "a file, a folder, a glob, or a Hub dataset id such as owner/name",
-        "fix the path; a recipe's is looked for beside the recipe, then in the folder you run in",
+        "fix the path; a path in a recipe is looked up beside the recipe, then in the current folder",
     )
     for pattern in ("*.jsonl", "?.jsonl", "[ab].jsonl"):
         assert told(tmp_path / pattern) == (

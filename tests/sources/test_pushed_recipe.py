@@ -65,7 +65,7 @@ def test_its_file_is_fetched(
         (NoSet(), UsageError,
          ["the Hub has no dataset owner/name", "got: NoSet: 404 for the set\n", "check the name, and set HF_TOKEN"]),
         (NoFile(), UsageError,
-         ["owner/name holds no recipe", "`curate push` made, which has a recipe.yaml", "`curate init` starts a recipe"]),
+         ["owner/name has no recipe", "`curate push` wrote, which has a recipe.yaml", "`curate init` starts a recipe"]),
         (ValueError("no route\nmore"), SourceError,
          ["the recipe of owner/name cannot be fetched", "got: ValueError: no route\n", "check HF_ENDPOINT, the network"]),
     ],
@@ -88,7 +88,7 @@ def test_what_is_no_name_is_refused(path: str) -> None:
     with pytest.raises(UsageError) as caught:
         fetch_pushed(path)
     assert f"got: {path}" in str(caught.value)
-    assert "expected: hf://owner/name, or with @revision" in str(caught.value)
+    assert "expected: hf://owner/name or hf://owner/name@revision" in str(caught.value)
 
 
 def test_servers_without_an_address_are_named_with_the_option_that_gives_it() -> None:

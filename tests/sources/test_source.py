@@ -482,7 +482,7 @@ def test_a_source_of_which_no_row_can_be_read_names_the_keys_there_are(rows: Row
     text = str(caught.value)
     assert "can be read" in text
     assert "got: 0 of 2 rows as messages (missing_field 2)" in text
-    assert "expected: what fits the keys there are: a, b" in text
+    assert "expected: a shape or mapping that fits the rows' keys: a, b" in text
     assert "fix source.shape; quarantine.jsonl has each row's reason" in text
     loaded.source.check_read(rows(GOOD, {"a": 1}, shape="messages").tally)
     values = rows(3, 4, shape="messages")
@@ -512,7 +512,10 @@ def test_only_the_four_most_frequent_reasons_and_conditions_are_named(rows: Rows
         source.check_read(RowCounts(rows_in=5015, quarantined=5015, reasons=often))
     shown = "r5 1,005, r4 1,004, r3 1,003, r2 1,002"
     assert caught.value.got == f"0 of 5,015 rows as messages ({shown})"
-    assert caught.value.expected == "what fits the keys there are: messages[*] (role, content)"
+    assert (
+        caught.value.expected
+        == "a shape or mapping that fits the rows' keys: messages[*] (role, content)"
+    )
     with pytest.raises(UsageError) as caught:
         source.check_read(RowCounts(rows_left_out=often))
     assert caught.value.problem == f"source.where leaves out every row of {source.config.path}"

@@ -180,7 +180,7 @@ def test_a_holder_whose_clock_is_ahead_was_heard_of_just_now(
     RemoteFolder(url, working_copy(url)).lock.take()
     machine("two")
     monkeypatch.setattr(time, "time", lambda now=time.time: now() - 7200)
-    with pytest.raises(RunLockedError, match=r"heard of 0 s ago"), open_run_folder(url):
+    with pytest.raises(RunLockedError, match=r"last heard from 0 s ago"), open_run_folder(url):
         pass
 
 

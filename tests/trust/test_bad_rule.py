@@ -54,8 +54,8 @@ def test_a_label_is_bad_by_half_or_more() -> None:
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        (None, "nothing says what is bad"),
-        ("ham", "no label is that word"),
+        (None, "it is not defined which labels are bad"),
+        ("ham", "no label has that value"),
         ("kind", "not a condition"),
         ("kind <", "does not fit"),
         ("colour = 'red'", "does not fit"),

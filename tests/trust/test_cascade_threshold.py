@@ -116,5 +116,5 @@ def test_fewer_dialogues_than_any_threshold_needs_are_refused(
 
 @pytest.mark.parametrize(("risk", "confidence"), [(0.0, 0.9), (1.0, 0.9), (0.1, 1.0), (0.1, 0.0)])
 def test_shares_that_are_none_are_refused(risk: float, confidence: float) -> None:
-    with pytest.raises(UsageError, match="is a share"):
+    with pytest.raises(UsageError, match="must be a share"):
         fit_cascade_threshold([Tried(0.1, False)] * 100, risk, confidence)

@@ -201,7 +201,7 @@ def test_role_adherence_is_of_the_last_turn_unless_one_is_named() -> None:
         (row("tone", 3), "no such dimension: 'tone'"),
         (row("coherence", None), "no value"),
         (row("coherence", " "), "no value"),
-        (row("safety", 3), "safety is of a turn, and none is named"),
+        (row("safety", 3), "safety is a dimension of turns, and the row names no turn"),
         (row("verdict", "good", turn=1), "verdict is of the conversation, and a turn is named"),
         (row("coherence", "fine"), "not on the scale 1-5: 'fine'"),
         (row("coherence", "nan"), "not on the scale 1-5: 'nan'"),
@@ -307,7 +307,7 @@ def test_a_file_may_hold_labels_of_dialogues_and_of_pairs(tmp_path: Path) -> Non
     path.write_text(json.dumps({"pair_id": "p", "better": "chosen"}) + "\n")
     assert split_labels(labels_in_file(path))[0] == []
     path.write_text("")
-    with pytest.raises(UsageError, match="no file of labels"):
+    with pytest.raises(UsageError, match="not a file of labels"):
         split_labels(labels_in_file(path))
 
 

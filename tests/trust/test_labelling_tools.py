@@ -194,7 +194,7 @@ def test_more_messages_than_argilla_shows_are_refused() -> None:
 def test_questions_of_turns_and_of_dialogues_are_two_projects() -> None:
     check_one_kind(["helpfulness", "safety"])
     check_one_kind(["coherence", "accept"])
-    with pytest.raises(UsageError, match="the same of every item"):
+    with pytest.raises(UsageError, match="the same questions about every item"):
         check_one_kind(["helpfulness", "coherence"])
 
 

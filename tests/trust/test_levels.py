@@ -211,7 +211,7 @@ def test_given_shares_are_quantiles_of_the_readings() -> None:
     assert counts == [5, 10, 25, 40, 20]
     assert (made.method, made.labels, made.after.value) == ("given_shares", 0, None)
     for shares in ({1: 0.5, 2: 0.4}, {0: 1.0}, {1: 1.5, 2: -0.5}, {}):
-        with pytest.raises(UsageError, match="not the shares"):
+        with pytest.raises(UsageError, match="not shares of levels"):
             share_cut_points(values, shares)
     with pytest.raises(UsageError, match="no reading"):
         share_cut_points([], {5: 1.0})

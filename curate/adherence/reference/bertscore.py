@@ -35,7 +35,7 @@ from curate.adherence.sentence_encoder import (
     revision_of,
     token_limit,
 )
-from curate.errors import UsageError
+from curate.errors import UsageError, first_line
 from curate.storage.store import Store
 
 LAYERS = {
@@ -335,6 +335,6 @@ def _read_baseline(path: Path, layer: int) -> Triple:
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise UsageError(
             "not a BERTScore baseline for this layer",
-            got=f"{path}: {error!r}",
+            got=f"{path}: {first_line(error)}",
             expected=f"a CSV file with columns LAYER,P,R,F and a row for layer {layer}",
         ) from error

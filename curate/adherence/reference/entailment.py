@@ -53,7 +53,7 @@ class PairClassifier:
         ]
         if len(contradiction_labels) != 1:
             raise UsageError(
-                "this model is no NLI classifier",
+                "this model is not an NLI classifier",
                 got=f"{config.nli_model} with labels {', '.join(labels.values())}",
                 expected="one label named contradiction",
             )

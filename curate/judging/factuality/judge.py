@@ -80,7 +80,9 @@ async def claims_of_turn(
     """
     turns = {turn.number: turn for turn in dialogue.turns if turn.has_assistant}
     if number not in turns:
-        raise UsageError(f"dialogue {dialogue.id} has no turn {number}", expected=[*turns])
+        raise UsageError(
+            f"dialogue {dialogue.id} has no turn {number}", expected=f"one of {[*turns]}"
+        )
     trunk = trunks(dialogue, config)[number]
     outcome, requests = await _ask_turn(dialogue, turns[number], trunk, ask, config)
     return outcome.unscored(dialogue, STAGE, requests) if isinstance(outcome, Failure) else outcome

@@ -50,7 +50,7 @@ async def draft_metric(wish: str, ask: Ask) -> OwnMetric:
             raise EngineError(
                 "the judge gave no reply",
                 got=fault.detail or fault.reason,
-                fix="try it again; `curate doctor RECIPE` says what the judge can do",
+                fix="try again; `curate doctor RECIPE` shows what the judge can do",
             )
         reply = read_object(completion, SCHEMA)
         if isinstance(reply, BadReply):
@@ -64,7 +64,7 @@ async def draft_metric(wish: str, ask: Ask) -> OwnMetric:
             continue
         return metric
     raise EngineError(
-        "the judge drafted nothing that is a metric",
+        "the judge did not draft a valid metric",
         got=problem,
         expected="a name in snake_case, a tier, what it asks, and a text for each level from 0 to 5",
         fix="try another sentence or a larger judge, or write it by hand: docs/metrics.md has an example",

@@ -118,7 +118,7 @@ def agreement_of(
 ) -> MeasuredAgreement:
     """Return the agreement of a run's scores with people's labels; arguments and errors as of `measure_agreement`."""
     if raters not in EPSILONS:
-        raise UsageError("no such kind of raters", got=raters, expected=", ".join(EPSILONS))
+        raise UsageError("no such kind of rater", got=raters, expected=", ".join(EPSILONS))
     check_hold_out(hold_out)
     rows, pairs, unused = split_labels(labels)
     manifest = read_manifest(run)

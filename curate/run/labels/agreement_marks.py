@@ -50,7 +50,7 @@ def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterato
             reasons |= {name: not_for_use[name] for name in direct or names if name in not_for_use}
         if reasons:
             why = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
-            yield f"{place} goes by what is marked not for use by `curate agreement`: {why}."
+            yield f"{place} uses what `curate agreement` marks as not for use: {why}."
 
 
 def mark_warnings(recipe: Recipe, report: Agreement, table: pl.LazyFrame) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from curate.dialogue import Dialogue
-from curate.errors import UsageError
+from curate.errors import UsageError, first_misfit
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -48,6 +48,7 @@ from curate.trust.calibration_fit import CalibrationMethod, LabelledScore, fit_c
 from curate.trust.gold import Scale, match_gold, parse_scales
 from curate.trust.label_rows import GoldRow, Unused, labels_in_data, read_gold
 from curate.trust.levels import share_cut_points
+from curate.wording import plural
 
 _RECORD: TypeAdapter[AdherenceScore | Unscored] = TypeAdapter(AdherenceScore | Unscored)
 
@@ -76,7 +77,7 @@ class Labels:
         if len(values) != answers or any(isinstance(one, dict | list) for one in values):
             raise UsageError(
                 f"the label '{self.field}' of dialogue {dialogue.id} does not fit its turns",
-                got=f"{str(value)[:80]} for {answers} assistant turns",
+                got=f"{str(value)[:80]} for {plural(answers, 'assistant turn')}",
                 expected="one value, of the last assistant turn, or a list with one for each",
             )
         return [None if one is None else self._is_adherent(one) for one in values]
@@ -389,7 +390,7 @@ def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
     except (OSError, ValidationError) as error:
         raise UsageError(
             "not a file of adherence scores",
-            got=f"{path}: {str(error).splitlines()[0]}",
+            got=f"{path}: {first_misfit(error) if isinstance(error, ValidationError) else error.strerror}",
             expected="a run folder, or JSON Lines of adherence records (`curate schema adherence`)",
         ) from error
 

@@ -65,7 +65,7 @@ def check_scores(job: Job) -> None:
     for key, certificate in certificates(job):
         if missing := sorted(certificate.identities.keys() - {str(name) for name in identities}):
             raise UsageError(
-                f"{key} goes by scores that this run does not have",
+                f"{key} uses scores that this run does not have",
                 got=f"no {', '.join(missing)}",
                 expected=f"the stages of the run {certificate.run}",
                 fix=_AGAIN,

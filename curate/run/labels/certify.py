@@ -104,10 +104,10 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
     draw = labels.draw
     if draw is not None and len(draw.sizes) > 1 and question.test != "anytime":
         raise UsageError(
-            "the draw was made larger when its first labels may have been seen",
+            "the draw was enlarged after its first labels may have been seen",
             got=f"{' then '.join(map(str, draw.sizes))} labels",
-            expected="for this test a number of labels that was fixed before",
-            fix="--anytime, which holds whenever one stops, or a draw with another --seed",
+            expected="a number of labels that was fixed in advance",
+            fix="use --anytime, which is valid whenever you stop, or draw with another --seed",
         )
     of = question.of or _default_set(question, labels)
     if of == "natural_pairs" and question.column is not None:
@@ -122,10 +122,10 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
     promised = without_units(members, apart)
     if not promised.height:
         raise UsageError(
-            "all labels of that set were used to fit the judge's calibration or to choose its prompts, and may not certify it",
-            got=f"{members.height} {named_set(of)}, all of them used so",
+            "all labels of that set were used to fit the judge's calibration or to choose its prompts, and cannot certify it",
+            got=f"{members.height} {named_set(of)}, all of them used",
             fix="certify dialogues that the calibration has not seen, or calibrate again with --hold-out 0.5, run again, and "
-            "certify with the labels it kept back",
+            "certify with the labels it held out",
         )
     return _Certifying(run, manifest, question, of, members, promised, labels, gold).certificate()
 

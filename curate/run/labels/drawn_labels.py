@@ -91,7 +91,7 @@ def given_labels(
     """
     if (gold is None) == (dimension is None):
         raise UsageError(
-            "labels are needed, from one origin",
+            "labels are needed from exactly one place",
             got="no labels" if gold is None else f"{gold} and --dimension {dimension}",
             expected="a file GOLD, or --dimension with the data's own labels",
         )
@@ -186,7 +186,7 @@ def without_kept(
             usable.append(row)
     if rows and not usable:
         raise UsageError(
-            "all labels are kept for a certificate",
+            "all labels are reserved for a certificate",
             got="; ".join(kept_rows.reasons()),
             expected="labels of other dialogues",
             fix=f"curate sample {run} --for calibrate",
@@ -197,7 +197,7 @@ def without_kept(
 def check_hold_out(share: float) -> None:
     """Raise a UsageError for a share that leaves nothing, or is none."""
     if not 0 <= share < 1:
-        raise UsageError("--hold-out is a share", got=share, expected="0 or more and below 1")
+        raise UsageError("--hold-out must be a share", got=share, expected="0 or more and below 1")
 
 
 def is_held_out(content_hash: str, share: float) -> bool:
@@ -236,9 +236,9 @@ def _dialogue_answers(
     columns = {name for _, row in rows for name in row}
     if not columns & {"id", "dialogue_id", "content", "content_hash"} or "value" not in columns:
         raise UsageError(
-            f"{origin} is no file of labels",
+            f"{origin} is not a file of labels",
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
-            expected="`id` or `content`, `value`; where there are some `dimension`, `turn` and `rater`",
+            expected="columns `id` or `content`, and `value`; where needed, `dimension`, `turn` and `rater`",
             fix=f"`curate sample {run}` writes one to be filled in",
         )
     gold_rows = [gold_row(place, row, HUMAN) for place, row in rows if not row.get("pair_id")]
@@ -325,13 +325,13 @@ def _origin(
         raise UsageError(
             "the labels are of several draws",
             got=", ".join(sorted(draw_ids)),
-            expected="the labels of one: each was to stop where it was said to",
+            expected="the labels of one: each draw fixes its own number of labels",
         )
     if draw_ids and draw_ids.isdisjoint(draw.id for draw in draws):
         raise UsageError(
             "the file names a draw that is not recorded with the run",
             got=next(iter(draw_ids)),
-            expected=", ".join(draw.id for draw in draws) or f"none is recorded in {run}",
+            expected=f"a draw that {run} records: {', '.join(draw.id for draw in draws) or 'none'}",
             fix="certify the run that it was drawn from, or take the column `draw` out: the certificate then "
             "says that the labels' origin is not known",
         )

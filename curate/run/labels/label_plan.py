@@ -61,7 +61,7 @@ def plan_labels(run: Path | None, question: Question, rates: Sequence[float] = (
     """
     wrong = [rate for rate in rates if not 0 <= rate < 1]
     if wrong:
-        raise UsageError("--rate is a share", got=wrong[0], expected="0 or more and below 1")
+        raise UsageError("--rate must be a share", got=wrong[0], expected="0 or more and below 1")
     risk, error = question.risk, question.error
     of = question.of or SFT
     check_set(of, question.column)

@@ -146,7 +146,7 @@ def plan_twins(recipe: Recipe, number: int, run: Path | None = None) -> PairPlan
     if len(twins) < LEAST_PAIRS:
         raise UsageError(
             "too few twins to fit a curve to",
-            got=f"{plural(len(twins), 'twin')}, {number} wanted",
+            got=f"{plural(len(twins), 'twin')}, {number} requested",
             expected=f"at least {LEAST_PAIRS}",
         )
     return _plan(recipe, list(map(KnownSides.of_twin, twins)), "twins", chosen_from)
@@ -335,7 +335,7 @@ class _Reader:
         if len(answers) < LEAST_PAIRS:
             reasons = ", ".join(f"{why} {times}" for why, times in self.unscored.most_common())
             raise UsageError(
-                "the judge could answer about too few pairs",
+                "the judge answered about too few pairs",
                 got=f"{len(answers)} of {len(self.plan.pairs)}; unscored: {reasons}",
                 expected=f"at least {LEAST_PAIRS}",
             )
@@ -389,7 +389,7 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
         raise UsageError(
             f"{gold} does not say which side is better",
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
-            expected="`pair_id` and `better`; rows of prompt, chosen and rejected are asked about with a recipe in "
+            expected="columns `pair_id` and `better`; to have a judge compare rows of prompt, chosen and rejected, give a recipe in "
             "place of the run",
         )
     compared = {
@@ -433,7 +433,7 @@ def _no_identity(run: Path) -> UsageError:
     return UsageError(
         "the run does not say which judge compared its pairs",
         got=run,
-        fix="run its recipe again: rows of an earlier version are made again from kept replies",
+        fix="run its recipe again: rows of an earlier version are recomputed from cached replies",
     )
 
 

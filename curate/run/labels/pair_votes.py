@@ -26,7 +26,7 @@ def votes_by_pair(votes: Sequence[PairVote], unused: Unused) -> dict[str, Votes]
             raise UsageError(
                 "one rater gives one pair two values",
                 got=f"pair {vote.pair_id} by {rater}, the second in {vote.place}",
-                expected="one row a rater and pair",
+                expected="one row per rater and pair",
                 fix="keep the row that counts; people who share a name need names of their own",
             )
         pair_votes.by_rater[rater] = vote.chosen_is_better

@@ -147,7 +147,7 @@ def _check_score(table: pl.DataFrame, column: str, *, any_type: bool) -> None:
         raise UsageError(
             "no threshold can be set on that column",
             got=f"{column}, which holds {dtype}",
-            expected="numbers, of which higher ones are better, as mean_score, adherence, overall_score or p_good",
+            expected="numbers that are higher for better dialogues, such as mean_score, adherence, overall_score or p_good",
         )
 
 
@@ -247,7 +247,7 @@ def read_draws(run: Path) -> list[Draw]:
         except (ValidationError, orjson.JSONDecodeError) as error:
             raise damaged(path, error) from error
         if draw.id != path.stem:  # the id also names the table beside the file
-            raise damaged(path, f"it is of the draw {draw.id!r}")
+            raise damaged(path, f"it belongs to the draw {draw.id!r}")
         draws.append(draw)
     return sorted(draws, key=lambda draw: (draw.made, draw.id))
 

@@ -49,13 +49,13 @@ class Question:
         """Raise a UsageError where no certificate could answer the question."""
         if not 0 < self.risk < 1:
             raise UsageError(
-                "--risk is the share of bad ones that is allowed",
+                "--risk must be the allowed share of bad members",
                 got=self.risk,
-                expected="above 0 and below 1: only labels of all of them could show that none is bad",
+                expected="above 0 and below 1: only labels of all members could show that none is bad",
             )
         if not 0.5 < self.confidence < 1:
             raise UsageError(
-                "--confidence is how sure the certificate must be",
+                "--confidence must be the certainty of the certificate",
                 got=self.confidence,
                 expected="above 0.5 and below 1, such as 0.9",
             )

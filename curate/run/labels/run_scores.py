@@ -142,7 +142,7 @@ def adherence_judge(records: Iterable[AdherenceScore]) -> Judged:
     first = judges[0]
     if other := next((judge for judge in judges if judge != first), None):
         raise UsageError(
-            "the scores are of several judges, or were asked for in several ways",
+            "the scores come from several judges, or from one with several settings",
             got=f"{first.identity.model} and {other.identity.model}",
             expected="scores of one judge: a calibration holds for no other",
         )
@@ -243,7 +243,7 @@ def one_judge(
         )
     if len(identities) > 1:
         raise UsageError(
-            f"the {kind} are of several judges, or were asked for in several ways",
+            f"the {kind} come from several judges, or from one with several settings",
             got=", ".join(f"{one.model} {one.mode}" for one in identities[:3]),
             expected="scores of one judge: a measurement or fit holds for no other judge",
         )

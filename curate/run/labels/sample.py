@@ -136,8 +136,8 @@ def sample(
         members = without_units(members, used_to_fit(manifest, is_of_pairs(of)))
     if not members.height:
         raise UsageError(
-            f"all {everyone.height} {named_set(of)} fitted the judge's calibration, and may not certify it",
-            fix="run more dialogues, or calibrate again with --hold-out 0.5, run again, and certify with the labels it kept back",
+            f"all {everyone.height} {named_set(of)} were used to fit the judge's calibration, and cannot certify it",
+            fix="run more dialogues, or calibrate again with --hold-out 0.5, run again, and certify with the labels it held out",
         )
     strata: list[int] | None = None
     names = ["all"]
@@ -228,7 +228,7 @@ def _questions(
     if is_of_pairs(of):
         if dimensions or purpose == "agreement":
             raise UsageError(
-                "of a pair people say which side is better",
+                "people label only which side of a pair is better",
                 got=f"--dimension {dimensions[0]}" if dimensions else "--for agreement",
                 fix="leave it out, or draw dialogues",
             )

@@ -247,7 +247,7 @@ def of_failure_mode(mode: FailureMode) -> AuditCheck:
 
 def no_failure_modes() -> AuditCheck:
     """Return a check that was not run, for a run whose manifest has no checks of its judgments."""
-    why = "the manifest has no checks of the judge: run the recipe again, no model is asked"
+    why = "the manifest has no checks of the judge: run the recipe again (no model calls)"
     return not_run("known failures", "all", 0.0, 0, why)
 
 

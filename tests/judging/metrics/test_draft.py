@@ -72,7 +72,7 @@ async def test_where_nothing_comes_of_it_the_problem_is_said() -> None:
     with pytest.raises(EngineError) as caught:
         await draft_metric("It closes politely.", judge)
     text = str(caught.value)
-    assert "the judge drafted nothing that is a metric" in text
+    assert "the judge did not draft a valid metric" in text
     assert "got: " in text
     assert (
         "a name in snake_case, a tier, what it asks, and a text for each level from 0 to 5" in text
@@ -95,7 +95,7 @@ async def test_a_judge_that_cannot_be_reached_ends_it(fault: Fault, got: str) ->
         await draft_metric("It closes politely.", judge)
     assert "the judge gave no reply" in str(caught.value)
     assert got in str(caught.value)
-    assert "`curate doctor RECIPE` says what the judge can do" in str(caught.value)
+    assert "`curate doctor RECIPE` shows what the judge can do" in str(caught.value)
     assert len(judge.requests) == 1
 
 
