@@ -68,7 +68,7 @@ class CallModels:
         if budget is None:
             limits = next((recipe.budget for recipe in recipes.values()), BudgetConfig())
         else:
-            limits = validated(BudgetConfig, budget, "not a section `budget`")
+            limits = validated(BudgetConfig, budget, "the section `budget` is not valid")
         every = {**judges, **named}
         unpriced = [role for role, model in every.items() if getattr(model, "prices", None) is None]
         check_budget(limits, unpriced)
@@ -139,9 +139,13 @@ def section(kind: type[C], value: C | Given, name: str) -> C:
     if isinstance(value, str | Path):
         named: C | Literal[False] = getattr(load_recipe(value), name)
         if named is False:
-            raise UsageError(f"{value} leaves out `{name}`", expected=f"a section `{name}`")
+            raise UsageError(
+                f"{value} has no section `{name}`", expected="a recipe with that section"
+            )
         return named
-    config: C = validated(kind, {} if value is None else value, f"not a section `{name}`")
+    config: C = validated(
+        kind, {} if value is None else value, f"the section `{name}` is not valid"
+    )
     return config
 
 
