@@ -16,9 +16,9 @@ from curate.errors import UsageError
         ("[]", "not a file of saved scores"),
         ("{", "not a file of saved scores"),
         ('{"results": {"m": {}}}', "not a file of saved scores"),
-        ('{"results": {"m": {"scores": [1]}}}', "1 entries"),
-        ('{"results": {"m": {"scores": ["a", 1]}}}', "entry 1 is 'a'"),
-        ('{"results": {"m": {"scores": [1, true]}}}', "entry 2 is True"),
+        ('{"results": {"m": {"scores": [1]}}}', "1 value"),
+        ('{"results": {"m": {"scores": ["a", 1]}}}', "value 1 is 'a'"),
+        ('{"results": {"m": {"scores": [1, true]}}}', "value 2 is True"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, content: str, said: str) -> None:

@@ -355,7 +355,7 @@ def test_every_place_with_sql_is_checked() -> None:
 
 @pytest.mark.parametrize("name", ["unscored", "top", "Two words", "a:b", ""])
 def test_names_that_are_no_reason_code_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="reason code"):
+    with pytest.raises(UsageError, match="drop reason"):
         SelectConfig(where={name: "n_turns > 1"})
 
 
@@ -543,7 +543,7 @@ def test_a_stage_that_scored_nothing_ran_and_one_that_was_not_asked_did_not() ->
 def test_what_needs_the_texts_is_refused_without_them() -> None:
     table = judged_table("good")
     for needed in ({"dedup": {}}, {"decontaminate": {"path": "a"}}, {"split": {}}):
-        with pytest.raises(UsageError, match="Cleaner"):
+        with pytest.raises(UsageError, match="the argument `cleaning`"):
             select(table, SelectConfig.model_validate({"where": {}} | needed))
 
 
