@@ -194,7 +194,7 @@ def test_n_a_has_a_cut_of_its_own() -> None:
     [
         (simulated(14, 0.1), "14 labels"),
         (simulated(40, 0.1, per_group=10), "4 dialogues"),
-        ([item(4.0, 3, n) for n in range(40)], "1 levels"),
+        ([item(4.0, 3, n) for n in range(40)], "1 level"),
     ],
 )
 def test_too_few_labels_are_refused_with_the_figures(
