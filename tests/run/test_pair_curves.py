@@ -274,7 +274,7 @@ def test_the_sample_replaces_dialogues_with_too_little_room(tmp_path: Path) -> N
 
 def test_too_few_twins_are_refused_before_any_call(judge: Judge, tmp_path: Path) -> None:
     few = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(30)])
-    with pytest.raises(UsageError, match="20 twins, 20 wanted"):
+    with pytest.raises(UsageError, match="20 twins, 20 requested"):
         plan_twins(few, 20)
     no_judge = few.model_copy(update={"models": few.models.model_copy(update={"judge": None})})
     with pytest.raises(UsageError, match="no judge is named"):
