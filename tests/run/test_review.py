@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,18 @@ from curate.errors import UsageError
 from curate.records import ReviewAnswer
 from curate.run.ingest import read_dialogues
 from curate.run.labels.populations import read_members
+from curate.run.labels.sample import sample
 from curate.run.outputs import set_fingerprint
 from curate.run.read_back import read_manifest
 from curate.run.review import review_run
-from curate.run.review_answers import answers_path, merged, reviews_of
+from curate.run.review_answers import answers_path, kept_answers, merged, reviews_of
 from curate.trust.gold import match_gold
 from curate.trust.label_rows import read_gold
 from tests.publishing.conftest import make_run
+from tests.transcript import check, kept
+from tests.trust.test_labelling_tools import EXPORTS
+
+REPORTS = Path(__file__).parent / "reports"
 
 
 @pytest.fixture(scope="module")
@@ -289,3 +296,67 @@ def test_a_tools_answer_about_a_pair_of_no_draw_is_refused(run: Path, tmp_path: 
     file.write_text(json.dumps([record]))
     with pytest.raises(UsageError, match="does not name its draw"):
         review_run(run, file)
+
+
+@pytest.mark.parametrize("left_out", [None, "select", "export"])
+def test_all_that_a_review_changes(run: Path, tmp_path: Path, left_out: str | None) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    if left_out is not None:
+        manifest["recipe"][left_out] = False
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    first, second, third = of_set(run, "sft")[:3]
+    rejected = of_set(run, "rejected")[0]
+    natural, dropped = (
+        rows(run / "pairs" / f"{name}.jsonl")[0] for name in ("natural_pairs", "dropped_pairs")
+    )
+    pair, other = (
+        {"pair_id": one["pair_id"], "dimension": "better", "value": "rejected"}
+        for one in (natural, dropped)
+    )
+    before = {**decisions(run)}
+    done = review_run(
+        run,
+        write(
+            tmp_path / "r.jsonl",
+            answer(run, first, "reject"),
+            answer(run, second, "accept", rater="bob"),
+            answer(run, third, "accept"),
+            answer(run, third, "reject", rater="bob"),
+            answer(run, rejected, "accept", time="2026-11-23T11:00:00.000Z"),
+            answer(run, rejected, "fine by me", "note"),
+            answer(run, natural["dialogue_id"], **pair),
+            answer(run, dropped["dialogue_id"], **other),
+        ),
+    )
+    assert done.manifest == read_manifest(run)
+    after = decisions(run)
+    changed = {name: row for name, row in after.items() if row != before[name]}
+    changes = done.manifest.model_dump(mode="json")
+    found = asdict(done) | {
+        "report": done.report.model_dump(mode="json"),
+        "manifest": {key: value for key, value in changes.items() if value != manifest.get(key)},
+        "decisions": changed,
+    }
+    check(kept(found, tmp_path), REPORTS / f"review_without_{left_out or 'nothing'}.json")
+
+
+@pytest.mark.parametrize("tool", sorted(EXPORTS))
+@pytest.mark.parametrize("of", ["sft", "natural_pairs"])
+def test_a_tools_answers_are_kept_as_a_pages_are(
+    run: Path, tmp_path: Path, tool: str, of: str
+) -> None:
+    """Side a is better in each pair, whichever of the two that is; each other dialogue is rejected."""
+    project, export = tmp_path / "project", tmp_path / "export.json"
+    sample(run, 6, out=project, of=of, tool=tool, seed=3)
+    files = {path.name: path.read_bytes() for path in project.iterdir()}
+    said = [{"better": "a"}] * 6 if of == "natural_pairs" else [
+        {"accept": ("accept", "reject")[n % 2]} for n in range(6)
+    ]  # fmt: skip
+    answers = EXPORTS[tool](files, [[("7", one)] for one in said])
+    export.write_text(json.dumps(answers))
+    os.utime(export, (1_800_000_000.25, 1_800_000_000.25))
+    done = review_run(run, export)
+    found = [done.answers, *(one.model_dump(exclude_none=True) for one in kept_answers(run))]
+    check(kept(found, tmp_path), REPORTS / f"review_by_{tool}_of_{of}.json")
+    again = review_run(run, export)
+    assert (again.kept, again.report) == (done.kept, done.report) == (6, again.manifest.review)
