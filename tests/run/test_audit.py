@@ -109,6 +109,20 @@ def test_an_adherence_run_has_no_checks_of_a_judge(server: CountingServer, tmp_p
     assert "no judgments to repeat" in result.stderr
 
 
+def test_a_second_judging_is_of_a_share_of_what_was_judged(
+    server: CountingServer, run: Path, tmp_path: Path
+) -> None:
+    for share in (0.0, -0.5, 1.01):
+        with pytest.raises(UsageError, match="not a share of dialogues"):
+            plan_second_judging(run, share)
+    assert len(plan_second_judging(run, 1).keys) == plan_second_judging(run, 1).judged
+    data = write_rows(tmp_path / "few.jsonl", [chat(1)])
+    unjudged = recipe(server, data, judge=False, adherence=False, select=False)
+    run_recipe(unjudged, out=tmp_path / "unjudged")
+    with pytest.raises(UsageError, match="no judgments to repeat"):
+        plan_second_judging(tmp_path / "unjudged", 0.5)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -493,6 +493,38 @@ def test_a_judged_run_is_filtered_without_a_model(
     assert any("1 dialogue without a judge row" in warning for warning in result.manifest.warnings)
 
 
+def test_what_another_run_lacks_is_said_when_its_rows_are_taken_over(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(recipe(server, data, adherence=False), out=tmp_path / "judged")
+    rows = lines(data)
+
+    def warnings(*more: int, **sections: Any) -> list[str]:
+        write_rows(data, [*rows, *map(chat, more)])
+        sections = {"models": {}, "reuse": str(tmp_path / "judged"), "adherence": False} | sections
+        filtering = recipe(server, data, select={"where": {"any": "1 = 1"}}, **sections)
+        result = run_recipe(filtering, out=tmp_path / "filtered")
+        assert result.manifest.stages["judge"].reused == 8
+        return [text for text in result.manifest.warnings if text.endswith(("filter.", "over."))]
+
+    run = tmp_path / "judged"
+    lacks = f"a judge row in {run}"
+    assert warnings() == []
+    assert warnings(50) == [f"1 dialogue without {lacks} fails every filter."]
+    assert warnings(50, 51, 50) == [f"2 dialogues without {lacks} fail every filter."]
+    everything = {"factuality": {}, "adherence": {}, "metrics": {}}
+    assert sorted(warnings(**everything)) == [
+        f"{run} has no {name} rows to take over." for name in sorted(everything)
+    ]
+    [rows_file] = (run / "judge").glob("*/rows.parquet")
+    rows_file.write_bytes(b"torn")
+    shutil.rmtree(tmp_path / "filtered")
+    filtering = recipe(server, data, models={}, reuse=str(run), adherence=False, select=False)
+    result = run_recipe(filtering, out=tmp_path / "filtered")
+    assert result.manifest.stages["judge"].reused == 0
+    assert any(text.endswith("Those rows are not taken over.") for text in result.manifest.warnings)
+
+
 def test_a_sample_is_judged_again_with_another_scenario_where_the_recipe_asks(
     server: CountingServer, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from curate.engines.base import Capability, Completion, EngineIdentity, Request
 from curate.engines.model_pool import Asks, EngineFacts
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.engines.stand_in import settled
-from curate.errors import UsageError
+from curate.errors import CurateError, UsageError
 from curate.judging.config import RubricConfig
 from curate.recipe import Recipe, parse_recipe
 from curate.records import ProbeReport, TrustKind
@@ -30,14 +30,16 @@ from curate.records.validation import validate_record
 from curate.run.pipeline import run_recipe
 from curate.run.probe import (
     compare_probes,
+    outcomes_path,
     plan_probe,
     probe_judge,
     read_probe,
     write_probe,
 )
 from curate.run.probe_asking import Probed, Prober
-from curate.run.probe_plan import ProbePlan, is_in_words
+from curate.run.probe_plan import ProbePlan, draw_cases, is_in_words
 from curate.run.read_back import read_manifest
+from curate.run.sample_dialogues import sample_dialogues
 from curate.run.trust_reports import read_trust_report
 from curate.run.verify import verify_run
 from curate.sources.shipped_files import sample_rewordings
@@ -389,6 +391,102 @@ def test_two_judges_are_told_apart_and_a_judge_not_from_itself() -> None:
     same = compare_probes(sees, sees)
     assert {line.better for line in same.lines} == {"neither"}
     assert "No line tells the two apart" in same.sentence
+
+
+def test_a_comparison_says_where_each_is_better_and_what_only_one_was_asked() -> None:
+    good, blind = good_card(), blind_card()
+    fewer = replace(blind, outcomes=blind.outcomes[3:])
+    compared = compare_probes(good, fewer)
+    assert (compared.only_first, compared.only_second) == (3, 0)
+    assert compared.first == good.report.identity
+    by_side = {
+        side: ", ".join(
+            line.name.replace("_", " ") for line in compared.lines if line.better == side
+        )
+        for side in ("first", "second")
+    }
+    assert by_side["first"].count(", ") > 0
+    sides = [f"the {side} does better in {names}" for side, names in by_side.items() if names]
+    (detection,) = (line for line in compared.lines if line.name == "detection")
+    seen = (
+        f" A difference of {detection.detectable:.2f} in detection would have been seen with 80 % power."
+        if detection.detectable
+        else ""
+    )
+    assert compared.sentence == f"T{'; '.join(sides)[1:]}.{seen}"
+    turned = compare_probes(fewer, good)
+    assert (turned.only_first, turned.only_second) == (0, 3)
+    assert f"the second does better in {by_side['first']}" in turned.sentence.replace("The", "the")
+
+
+def test_questions_without_an_answer_are_counted_and_are_no_outcomes() -> None:
+    class Silent(Judge):
+        """Scores dialogues, and answers no other question."""
+
+        def __call__(self, request: Request) -> Completion:
+            is_choice = request.purpose.partition(".")[2] in ("compare", "kind")
+            return Completion("?") if is_choice else super().__call__(request)
+
+    probed, answered = card(Silent(), 13), card(Judge(), 13)
+    planned = plan(13)
+    assert probed.report.asked == answered.report.asked
+    assert answered.report.unscored == {}
+    unanswered = len(planned.cases) + len(planned.sides)
+    assert sum(probed.report.unscored.values()) == unanswered
+    assert probed.unscored_share == unanswered / probed.report.asked
+    lines = {outcome.line for outcome in answered.outcomes} - {o.line for o in probed.outcomes}
+    assert lines == {"kind", "side_by_side", "candidate_order", "all_right"}
+
+
+def test_flaws_are_planted_into_the_same_dialogues_whatever_their_order_in_the_file(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        json.dumps({"id": f"d{n}", "scenario": one.scenario, "messages": [m.model_dump(mode="json") for m in one.messages]})
+        for n, one in enumerate(sample_dialogues(recipe()))
+    ]  # fmt: skip
+
+    def drawn(lines: list[str], **options: Any) -> ProbePlan:
+        path = tmp_path / "own.jsonl"
+        path.write_text("\n".join(lines) + "\n")
+        return draw_cases(recipe(), str(path), 26, **options)
+
+    first = drawn(rows)
+    assert (first.source, len(first.cases)) == (str(tmp_path / "own.jsonl"), 26)
+    again = drawn(rows[::-1] + rows[:3])
+    texts = [
+        [[case.planted.content_hash for case in one.cases], [d.content_hash for d in one.repeated]]
+        for one in (first, again, drawn(rows, seed=7))
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_probe_without_a_judge_is_refused(tmp_path: Path) -> None:
+    nobody = recipe(models={}, judge=False, adherence=False)
+    for refused in (
+        lambda: draw_cases(nobody),
+        lambda: probe_judge(nobody, plan(13), tmp_path / "replies.sqlite"),
+    ):
+        with pytest.raises(UsageError, match="no judge is named"):
+            refused()
+
+
+def test_a_card_whose_outcomes_are_missing_is_none_and_damaged_ones_are_named(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    assert read_probe(run) is None
+    probed = replace(good_card(), report=good_card().report.model_copy(update={"lines": ()}))
+    write_probe(run, probed)
+    assert read_probe(run) == probed
+    path = outcomes_path(run)
+    first = path.read_bytes().splitlines()[0]
+    for line in (b"torn", b"{}"):
+        path.write_bytes(first + b"\n" + line + b"\n")
+        with pytest.raises(CurateError, match=r"probe-outcomes\.jsonl is damaged"):
+            read_probe(run)
+    path.unlink()
+    assert read_probe(run) is None
 
 
 def test_cards_without_a_common_case_are_refused() -> None:
