@@ -55,6 +55,14 @@ def test_what_differs_is_named_by_its_id_and_its_keys(tmp_path: Path) -> None:
     )
 
 
+def test_of_a_file_of_another_kind_only_that_it_differs_is_said(tmp_path: Path) -> None:
+    for name, text in (("kept.md", "one"), ("same.md", "one"), ("made.md", "two")):
+        (tmp_path / name).write_text(text)
+    assert found(tmp_path / "kept.md", tmp_path / "same.md") == []
+    difference = Difference(place="place", problem=DIFFERS)
+    assert found(tmp_path / "kept.md", tmp_path / "made.md") == [difference]
+
+
 def test_rows_at_the_end_that_only_one_has(tmp_path: Path) -> None:
     short = written(tmp_path / "short.jsonl", {"id": "a"})
     long = written(tmp_path / "long.jsonl", {"id": "a"}, {"id": "b"}, {"id": "c"})

@@ -394,8 +394,8 @@ def test_two_judges_are_told_apart_and_a_judge_not_from_itself() -> None:
 
 
 def test_a_comparison_says_where_each_is_better_and_what_only_one_was_asked() -> None:
-    good, blind = good_card(), blind_card()
-    fewer = replace(blind, outcomes=blind.outcomes[3:])
+    good, flattering = card(Judge(), 39), card(Judge(score=always_five), 39)
+    fewer = replace(flattering, outcomes=flattering.outcomes[3:])
     compared = compare_probes(good, fewer)
     assert (compared.only_first, compared.only_second) == (3, 0)
     assert compared.first == good.report.identity

@@ -451,6 +451,12 @@ def test_a_stage_without_rows_verifies(server: CountingServer, tmp_path: Path) -
 def test_a_run_that_cannot_be_verified_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run folder"):
         verify_run(tmp_path)
+    manifest = run / "manifest.json"
+    ended = manifest.read_text()
+    manifest.write_text(json.dumps(json.loads(ended) | {"status": "running"}))
+    with pytest.raises(UsageError, match="the run has not ended"):
+        verify_run(run)
+    manifest.write_text(ended)
     path = run / "dialogues.jsonl"
     first, second, rest = path.read_text().split("\n", 2)
     path.write_text("\n".join([first, second[:-9], rest]))
