@@ -298,6 +298,16 @@ def test_a_tools_answer_about_a_pair_of_no_draw_is_refused(run: Path, tmp_path: 
         review_run(run, file)
 
 
+@pytest.mark.parametrize(("name", "text"), [("r.jsonl", "\n \n"), ("r.json", "[]")])
+def test_a_review_without_an_answer_is_refused(
+    run: Path, tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError):
+        review_run(run, tmp_path / name)
+    assert not answers_path(run).exists()
+
+
 @pytest.mark.parametrize("left_out", [None, "select", "export"])
 def test_all_that_a_review_changes(run: Path, tmp_path: Path, left_out: str | None) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
