@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,8 @@ def test_labels_are_kept_with_a_run_and_read_again(tmp_path: Path) -> None:
     path = labels_path(tmp_path, TrustKind.CERTIFICATE)
     assert path == tmp_path / "trust" / "labels" / "certificate.jsonl"
     assert read_kept_labels(path) == given
+    keep_labels(tmp_path, TrustKind.CERTIFICATE, of_rows({"id": "c0", "time": date(2026, 1, 2)}))
+    assert read_kept_labels(path) == of_rows({"id": "c0", "time": "2026-01-02"})
     path.write_text("")
     assert read_kept_labels(path) == GivenLabels("", [])
     path.write_text('["gold.csv", "gold.csv:1"]\n')
