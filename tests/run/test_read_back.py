@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def test_a_dialogue_is_read_with_its_records_as_they_are_stored(finished: Path) 
     assert [records[n]["kind"] for n in (2, 4)] == ["judgment", "unscored"]  # type: ignore[index]
     assert (judged.adherence, judged.metrics, judged.factuality) == (None, None, None)
     assert list(stage_records(finished, manifest, "adherence", keys)) == [None] * 5
-    assert "Answer 3 in chat 2" in judged._repr_html_()
+    html, unjudged = judged._repr_html_(), replace(judged, judgment=None)._repr_html_()
+    assert "Answer 3 in chat 2" in html
+    assert html != unjudged
     assert "judgment" not in read_judged(finished, "chat-4")._repr_html_()
 
 
@@ -129,7 +132,7 @@ def test_a_dialogue_that_is_not_there_is_refused_with_the_most_similar_ids(finis
 
     similar = refused("chat-22")
     assert (similar.split(", ")[0], len(similar.split(", "))) == ("chat-2", 3)
-    assert refused("xyz") == "one of 5 ids"
+    assert refused("xyz") == "an id of one of its 5 dialogues"
 
 
 def test_pairs_of_a_dialogue_are_those_that_passed_before_the_dropped_ones(run: Path) -> None:

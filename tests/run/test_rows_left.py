@@ -210,7 +210,7 @@ def test_forks_are_owed_by_the_last_scores_without_what_eval_sets_have(tmp_path:
     assert owed(forking) == 0.5
     scores.write_bytes(b"PAR1 torn")
     assert last_fork_share(forking, tmp_path) == AssumedShare(
-        FORK_SHARE.value, f"assumed; {scores} is damaged, and is made anew by a run"
+        FORK_SHARE.value, f"assumed; {scores} is damaged; a run rebuilds it"
     )
     assert owed(forking) == 6 * 0.5
 
@@ -256,7 +256,7 @@ def test_what_is_settled_needs_the_folder_no_more(tmp_path: Path) -> None:
     assert not KeptRows.of(of, run, dialogues).is_empty
     (run / "fork").mkdir()
     (run / "fork/notes.txt").touch()  # of somebody else
-    write_rows(run, StageName.JUDGE, "j", *hashes[:2])
+    write_rows(run, StageName.JUDGE, "j", *hashes[1:2])
     table = dialogues.with_columns(verdict=pl.lit("good"), n_turns=pl.lit(1))
     as_scores(table).write_parquet(run / "scores.parquet")
     (run / "replies.sqlite").touch()
@@ -280,7 +280,7 @@ def test_rows_to_take_over_that_another_run_does_not_have_are_named(tmp_path: Pa
     assert reuse_gaps(of, None, kept, None) == []  # type: ignore[arg-type]
     gaps = taken_over_gaps(of, kept, Reused.of(tmp_path))
     assert gaps == [
-        f"reuse: 2 dialogues without a judge row in {tmp_path}",
+        f"reuse: 2 dialogues without a row of stage judge in {tmp_path}",
         f"reuse: {tmp_path} has no factuality rows to take over",
     ]
     assert gap_warnings(of, gaps, None) == gaps
@@ -311,7 +311,7 @@ def test_why_rows_of_another_run_do_not_fit_is_said_with_an_example(tmp_path: Pa
     write_manifest(tmp_path, fingerprints={"judge": "j"})
     write_rows(tmp_path, StageName.JUDGE, "j", "A")
     kept = KeptRows.of(of, tmp_path / "run", dialogues)
-    begin = f"reuse: 3 of 4 dialogues find no judge row in {tmp_path}: "
+    begin = f"reuse: 3 of 4 dialogues have no judge row in {tmp_path}: "
 
     def gap(fingerprint: str = "j", name: StageName = StageName.JUDGE) -> str | None:
         stage: Any = SimpleNamespace(name=name, fingerprint=fingerprint)
@@ -336,9 +336,9 @@ def test_why_rows_of_another_run_do_not_fit_is_said_with_an_example(tmp_path: Pa
     write_manifest(tmp_path, fingerprints={"judge": "calibrated"})
     assert (gap() or "").endswith("as 'b': x there, B here")
     write_manifest(tmp_path, fingerprints={"judge": "other"}, versions={"curate-dialogues": "1"})
-    own = f"reuse: 4 of 4 dialogues find no judge row in {tmp_path}: "
+    own = f"reuse: 4 of 4 dialogues have no judge row in {tmp_path}: "
     assert gap("new") == f"{own}the code of the stage differs (that run: curate 1)"
-    facts = f"reuse: 4 of 4 dialogues find no factuality row in {tmp_path}: "
+    facts = f"reuse: 4 of 4 dialogues have no factuality row in {tmp_path}: "
     assert gap("f", StageName.FACTUALITY) == f"{facts}that run has no such stage"
     write_rows(tmp_path, StageName.JUDGE, "j", "B", "C", "D")
     kept = KeptRows.of(of, tmp_path / "run", dialogues)
