@@ -75,6 +75,16 @@ def check_condition(sql: str, where: str) -> frozenset[str]:
             a comparison of text with numbers, or a result that is neither true nor false.
     """
     dtype, names = _check(sql, where)
+    check_truth(dtype, sql, where)
+    return names
+
+
+def check_truth(dtype: pl.DataType, sql: str, where: str) -> None:
+    """Check that what SQL gives is true or false (or null).
+
+    Raises:
+        UsageError: it is anything else.
+    """
     if not isinstance(dtype, (pl.Boolean, pl.Null)):
         raise UsageError(
             f"{where} is not a condition",
@@ -82,7 +92,6 @@ def check_condition(sql: str, where: str) -> frozenset[str]:
             expected="an expression that is true or false",
             fix=f"compare it with something, for example: {sql} >= 3",
         )
-    return names
 
 
 def check_ranking(sql: str, where: str) -> frozenset[str]:

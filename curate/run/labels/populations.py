@@ -27,7 +27,14 @@ from curate.run.outputs import (
 )
 from curate.run.read_back import read_decisions, read_manifest
 from curate.selection.columns import SCORE_OF, stages_of_column
-from curate.selection.expressions import check_columns, check_condition, columns_of, parse
+from curate.selection.expressions import (
+    check_columns,
+    check_condition,
+    check_truth,
+    columns_of,
+    evaluate,
+    parse,
+)
 from curate.selection.rules import matching, stages_run
 from curate.storage.parquet_files import readable
 from curate.storage.whole_files import damaged
@@ -120,6 +127,7 @@ def _dialogues(run: Path, of: str, column: str | None, *, any_type: bool) -> pl.
         keep = pl.repeat(True, table.height, eager=True)
     else:
         check_columns(columns_of(parse(of, "--of")), "--of", table.schema, labels_known=True)
+        check_truth(evaluate(table.head(0), of, "--of").dtype, of, "--of")
         keep = matching(table, of, "--of")
     score: list[pl.Expr] = []
     if column is not None and table.schema[column].is_numeric():
