@@ -40,7 +40,7 @@ twins: $(VENV)/.base
 	$(BIN)/curate calibrate recipes/quickstart.yaml --twins 48 --out runs/quickstart/pair-curve.json || test $$? -eq 2
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(if $(PINS),,CURATE_LIBRARIES=other )$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 # The rooms that stand on libraries most, with the oldest releases that pyproject.toml allows, in a venv of its own that is kept (see .ci/oldest).
 test-oldest:

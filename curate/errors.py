@@ -10,9 +10,11 @@ import json
 import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, version
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ValidationError
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 PACKAGE = "curate-dialogues"
 """Name of the distribution."""

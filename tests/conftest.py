@@ -13,6 +13,7 @@ import typer.testing
 from hypothesis import settings
 
 from curate.planning import estimate
+from tests.stored_errors import check_errors, recorded_errors
 
 # Several workers share the cores (make test): a library that takes them all would wait for the others.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -46,6 +47,14 @@ def pytest_collection() -> Generator[None, object, object]:
 def few_sampled() -> None:
     """A run is foreseen from a few of its dialogues, where no test is about it: that takes as long as a small run itself."""
     estimate.SAMPLE = 4
+
+
+@pytest.fixture(autouse=True)
+def errors_as_stored(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the errors say that a test causes stands in a file, whole (see `tests/stored_errors.py`)."""
+    with recorded_errors() as errors:
+        yield
+    check_errors(errors, request.node)
 
 
 @pytest.fixture

@@ -126,8 +126,9 @@ def capped(unit: Unit, most: int) -> Unit:
     if len(unit.dialogues) <= most:
         return unit
     dialogues, over = unit.dialogues[:most], unit.dialogues[most:]
-    rows = {row for dialogue in dialogues if dialogue.lineage for row in dialogue.lineage.rows}
+    used_rows = {row for dialogue in dialogues if dialogue.lineage for row in dialogue.lineage.rows}
     quarantined: list[QuarantinedRow] = []
+    unused_rows: set[int] = set()
     for dialogue in over:
         lineage = dialogue.lineage
         if lineage is None:
@@ -137,8 +138,8 @@ def capped(unit: Unit, most: int) -> Unit:
             QuarantinedRow(row=lineage.rows[0], part=lineage.part or dialogue.id, **note)
         )
         for row in lineage.rows:
-            if row not in rows:
-                rows.add(row)
+            if row not in used_rows and row not in unused_rows:
+                unused_rows.add(row)
                 quarantined.append(QuarantinedRow(row=row, **note))
     return replace(unit, dialogues=dialogues, quarantined=(*unit.quarantined, *quarantined))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from curate.sources.messages import ROLES
-from curate.sources.unit_result import Row
 
 MOST_NAMES = 12
 """Most distinct speakers over all dialogues for their names to be roles; more are names of people."""
@@ -59,8 +59,10 @@ _ASSISTANTS = frozenset(
 )
 """Names of assistants beside those in `ROLES`."""
 
+Raw = dict[str, Any]
 
-def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Row, list[str]]:
+
+def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Raw, list[str]]:
     """Return the roles of the speakers, in the form of a mapping's settings, and the doubts about them.
 
     Args:

@@ -15,7 +15,6 @@ from curate.sources.chats import REPLY_KEYS, USER_KEYS
 from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, speaker_name
 from curate.sources.parties import MOST_NAMES, guess_roles, known_role
 from curate.sources.selectors import selector_of
-from curate.sources.unit_result import Row
 
 SPEAKER_KEYS = frozenset(
     [
@@ -68,6 +67,7 @@ _PARTIES: dict[Role, tuple[Sequence[str], re.Pattern[str]]] = {
 """Keys of what a party says: whole ones, and words in others."""
 
 Path = tuple[str, ...]
+Raw = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ProposedMapping:
         doubts: why it is not certain; none where it is.
     """
 
-    mapping: Row
+    mapping: Raw
     description: str
     doubts: tuple[str, ...] = ()
 
@@ -98,7 +98,7 @@ class ItemField:
     columns: list[list[Any]]
 
     @classmethod
-    def at(cls, path: Path, lists: list[list[Row]]) -> ItemField:
+    def at(cls, path: Path, lists: list[list[Raw]]) -> ItemField:
         """Return the field at a path of the items in these lists."""
         return cls(path, [[_at_path(item, path) for item in items] for items in lists])
 
@@ -175,7 +175,7 @@ class ItemField:
         return 3 * share + 2 * self.has_speakers_key - 0.2 * depth - 0.1 * len(names)
 
 
-def of_objects(each: str | Row, lists: list[list[Row]]) -> Iterator[ProposedMapping]:
+def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[ProposedMapping]:
     """Yield the way to read lists of objects as conversations, if any; `each` is where a mapping finds them."""
     lists = [items for items in lists if len(items) >= 2]
     if not lists:
@@ -213,7 +213,7 @@ def of_objects(each: str | Row, lists: list[list[Row]]) -> Iterator[ProposedMapp
         yield ProposedMapping({"each": each, "messages": [message]}, description, doubts)
 
 
-def text_path(items: list[Row]) -> Path | None:
+def text_path(items: list[Raw]) -> Path | None:
     """Return where the text of objects most likely is; None where none of them has one."""
     return next((text.path for text in _texts(_scalar_fields([items]))), None)
 
@@ -223,7 +223,7 @@ def _texts(fields: list[ItemField]) -> list[ItemField]:
     return sorted((field for field in fields if field.is_text), key=lambda text: -text.text_score)
 
 
-def _scalar_fields(lists: list[list[Row]]) -> list[ItemField]:
+def _scalar_fields(lists: list[list[Raw]]) -> list[ItemField]:
     """Return the fields of one key or two at which 40 % of the items have a text, a number or a truth value."""
     items = list(islice(chain.from_iterable(lists), 2000))
     counts: Counter[Path] = Counter()
@@ -270,7 +270,7 @@ def is_said_by(role: Role, path: Path) -> bool:
     return path[-1].lower() in keys or any(map(pattern.fullmatch, words))
 
 
-def _message(text: ItemField, role: Role) -> Row:
+def _message(text: ItemField, role: Role) -> Raw:
     return {"role": role, "text": text.selector} | ({"optional": True} if text.is_partial else {})
 
 
@@ -280,7 +280,7 @@ def _opens_without(field: ItemField) -> bool:
 
 
 def _spoken(
-    each: str | Row, lists: list[list[Row]], speaker: ItemField, texts: list[ItemField]
+    each: str | Raw, lists: list[list[Raw]], speaker: ItemField, texts: list[ItemField]
 ) -> ProposedMapping:
     """Return the way to read items with a speaker and a text; of `texts` the first is taken."""
     text = texts[0]
@@ -297,9 +297,9 @@ def _spoken(
     is_usual = speaker.path[-1] in ROLE_KEYS and text.path[-1] in CONTENT_KEYS
     is_usual = is_usual and not where and isinstance(each, str)
     if is_usual and not doubts and inner_keys <= READ_KEYS:
-        mapping: Row = {"each": each}
+        mapping: Raw = {"each": each}
     else:
-        message: Row = {"role_from": speaker.selector, "text": text.selector}
+        message: Raw = {"role_from": speaker.selector, "text": text.selector}
         if ItemField.at(text.path, matching).is_partial:
             message["optional"] = True
             doubts.append(f"some items have no text under '{text.selector}'")
@@ -318,7 +318,7 @@ def _spoken(
     return ProposedMapping(mapping, description, tuple(doubts))
 
 
-def _where(text: ItemField, lists: list[list[Row]]) -> tuple[Row, list[list[Row]]]:
+def _where(text: ItemField, lists: list[list[Raw]]) -> tuple[Raw, list[list[Raw]]]:
     """Return a condition on a field of few values that items with a text meet, and the items that meet it."""
     if not text.is_partial:
         return {}, lists

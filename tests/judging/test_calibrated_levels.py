@@ -301,7 +301,7 @@ def test_a_file_is_read_by_the_config_and_refused_with_what_is_wrong(tmp_path: A
     with pytest.raises(UsageError, match=r"judge\.calibration cannot be used"):
         RubricConfig.model_validate({"calibration": str(path)})
     path.write_text('{"kind": "calibration"}')
-    with pytest.raises(UsageError, match="nothing about the rubric judge"):
+    with pytest.raises(UsageError, match="has no calibration of the rubric judge"):
         RubricConfig.model_validate({"calibration": str(path)})
     for wrong in ({"kind": "calibration", "levels": {"tone": {}}}, {"x": 1}, 3):
         with pytest.raises(UsageError, match="cannot be used"):

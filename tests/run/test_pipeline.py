@@ -802,7 +802,7 @@ def test_judgments_that_are_taken_as_they_are_can_be_required(
         lambda: asyncio.run(make_plan(filtering, out=tmp_path / "second")),
         lambda: run_recipe(filtering, out=tmp_path / "second"),
     ):
-        with pytest.raises(UsageError, match="1 dialogue without a judge row"):
+        with pytest.raises(UsageError, match="1 dialogue without a row of stage judge"):
             refused()
 
 
