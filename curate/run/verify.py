@@ -1,6 +1,6 @@
 """`curate verify`: make a finished run again from its kept replies, in a temporary folder, and compare the two.
 
-The run's own code does it, with engines that have only the kept replies (`engines.kept_replies`), so there is no second
+The run's own code does it, with engines that have only the kept replies (`engines.scripted.KeptEngine`), so there is no second
 version of a rule that could be right where the first is wrong. These are taken as they are: the dialogues (sources may
 have changed since), kept replies, people's answers, embeddings, and trust reports that the run did not make. No model
 calls.

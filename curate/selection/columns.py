@@ -165,7 +165,7 @@ _DESCRIPTIONS: dict[tuple[ScoringStage, ...], list[_Description]] = {
         ("adherence_high", _REAL, "Upper end of the 95 % interval, 0-1."),
         ("min_adherence", _REAL, "Lowest score of a turn, 0-1."),
         ("n_off_role_turns", _COUNT, "Turns that are scored and not adherent."),
-        ("first_off_role_turn", _COUNT, "First turn that is not adherent; null where all are."),
+        ("first_off_role_turn", _COUNT, "First turn that is not adherent; null without one."),
         (
             "n_turns_in_role",
             _COUNT,

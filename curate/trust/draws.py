@@ -37,7 +37,7 @@ def draw(
 
     Args:
         ids: of the members, each once.
-        labels: how many are drawn; all where there are fewer, and one of each stratum where those are more.
+        labels: how many are drawn; all where there are fewer.
         seed: of the random order.
         strata: of each member, from 0; each gives as many as its share of the set, to whole members by the largest
             remainders, and at least one. None: the set is drawn from as a whole.
@@ -84,10 +84,7 @@ def word_strata(words: Sequence[str]) -> tuple[list[int], list[str]]:
 
 
 def _quotas(sizes: dict[int, int], labels: int) -> dict[int, int]:
-    """Return how many members each stratum gives, in proportion to its size, at least one each.
-
-    They add up to `labels`, or to one for each stratum where that is more.
-    """
+    """Return how many members each stratum gives, in proportion to its size, at least one each."""
     total = sum(sizes.values())
     exact = {number: labels * size / total for number, size in sizes.items()}
     quotas = {number: max(1, math.floor(share)) for number, share in exact.items()}
@@ -97,10 +94,6 @@ def _quotas(sizes: dict[int, int], labels: int) -> dict[int, int]:
             break
         if quotas[number] < sizes[number]:
             quotas[number] += 1
-    while sum(quotas.values()) > max(labels, len(quotas)):
-        # Small strata give one although their share is less: those that give most above their share give it.
-        over = (number for number, quota in quotas.items() if quota > 1)
-        quotas[max(over, key=lambda number: (quotas[number] - exact[number], number))] -= 1
     return quotas
 
 

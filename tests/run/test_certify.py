@@ -177,15 +177,6 @@ def test_strata_have_known_chances(run: Path) -> None:
     assert all(abs(part.drawn / part.size - 0.1) < 0.01 for part in draw.strata)
 
 
-def test_a_draw_smaller_than_its_strata_is_as_large_as_they_are_many(run: Path) -> None:
-    out = run.parent / "a.csv"
-    call("sample", run, "-n", 2, "--of", "all", "--by", "label_score", "--out", out)
-    (draw,) = read_draws(run)
-    assert [part.drawn for part in draw.strata] == [1] * 5
-    assert draw.sizes == (5,)
-    assert len(list(csv.DictReader(out.open()))) == 5
-
-
 def test_a_stratified_draw_certifies_and_members_it_could_not_draw_count_as_bad(
     run: Path, tmp_path: Path
 ) -> None:

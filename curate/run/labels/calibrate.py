@@ -152,12 +152,16 @@ def calibrate_run(
             expected="a run folder, or JSON Lines of adherence records",
         )
     labels = labels or Labels()
-    dialogues = [one for one in labelled_dialogues(scores, source) if labels.field in one.labels]
-    return Calibration(
-        kind="calibration",
-        adherence=calibrate(_read_scores(scores), dialogues, labels=labels, method=method),
-        labelled=tuple(sorted({dialogue.content_hash for dialogue in dialogues})),
-    )
+    labelled: set[str] = set()
+
+    def dialogues() -> Iterator[Dialogue]:
+        for dialogue in labelled_dialogues(scores, source):
+            if labels.field in dialogue.labels:
+                labelled.add(dialogue.content_hash)
+                yield dialogue
+
+    fitted = calibrate(_read_scores(scores), dialogues(), labels=labels, method=method)
+    return Calibration(kind="calibration", adherence=fitted, labelled=tuple(sorted(labelled)))
 
 
 def labelled_dialogues(scores: Path, source: SourceConfig | None = None) -> Iterable[Dialogue]:

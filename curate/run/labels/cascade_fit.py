@@ -11,7 +11,7 @@ from curate.judging.cascade import CascadeRule
 from curate.records import GOOD_VERDICTS, CascadeFit, JudgeIdentity, Judgment, StageName
 from curate.records.validation_errors import validated
 from curate.run.ingest import read_dialogues
-from curate.run.labels.run_scores import groups_of, judgments_of
+from curate.run.labels.run_scores import groups_of, read_judgments
 from curate.run.read_back import read_manifest
 from curate.trust.cascade_threshold import Tried, fit_cascade_threshold
 from curate.trust.gold import match_gold
@@ -103,7 +103,7 @@ def _dialogues(
     groups = groups_of(run)
     dialogues: dict[str, Tried] = {}
     fitted_groups: set[str] = set()
-    for key, row in judgments_of(run).items():
+    for key, row in read_judgments(run):
         if rule.highest_sure is not None and not rule.is_checked(key):
             continue
         if (is_good is not None and key not in is_good) or groups[key] in fitted_groups:

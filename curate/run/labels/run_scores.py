@@ -62,16 +62,24 @@ def rows_of(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
     return None if rows is None else list(rows.read())
 
 
-def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:
-    """Return the judgments of a run by content hash; dialogues that were not scored are left out.
+def read_judgments(run: Path, *, needed: bool = True) -> Iterator[tuple[str, Judgment]]:
+    """Yield the judgments of a run with their content hashes; dialogues that were not scored are left out.
 
     Raises:
         UsageError: no run folder; judgments are needed and the run has none.
+        CurateError: a row is damaged.
     """
-    rows = rows_of(run, StageName.JUDGE)
+    rows = stored_rows(run, read_manifest(run), StageName.JUDGE)
     if rows is None and needed:
         raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
-    return {key: row for key, row in rows or () if isinstance(row, Judgment)}
+    for key, row in () if rows is None else rows.read():
+        if isinstance(row, Judgment):
+            yield key, row
+
+
+def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:
+    """Return what `read_judgments` yields, by content hash."""
+    return dict(read_judgments(run, needed=needed))
 
 
 def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:

@@ -149,7 +149,7 @@ def sample(
     key = _draw_id(purpose, of, by, seed, members[UNIT])
     earlier = next((one for one in read_draws(run) if one.id == key), None)
     sizes = () if earlier is None else earlier.sizes
-    labels = max(min(labels, members.height), len(set(strata or ())), *sizes, 0)
+    labels = max(min(labels, members.height), *sizes, 0)
     table = _drawn_table(members[UNIT], labels, seed, strata)
     record = Draw(
         id=key,
