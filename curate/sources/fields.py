@@ -101,6 +101,13 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
+def _expected_tools(value: Any) -> tuple[ToolCall, ...] | None:
+    try:
+        return tuple(read_calls(value, "expected_tools")) if value else None
+    except UnreadableError:
+        return None
+
+
 def _references(value: Any) -> tuple[tuple[str, ...] | None, ...] | None:
     items = decoded(value)
     texts = tuple(map(as_texts, items)) if isinstance(items, list) else (None,)
@@ -118,7 +125,7 @@ _FIELDS: dict[str, tuple[Collection[str], Callable[[Any], Any]]] = {
     "expected_outcomes": (("expected_outcomes", "expected_outcome"), as_texts),
     "evidence": (("evidence", "documents", "retrieved_documents", "retrieved_contexts"), as_texts),
     "tools": (("tools", "functions"), read_tools),
-    "expected_tools": (("expected_tools",), lambda value: calls_of_actions(value) or None),
+    "expected_tools": (("expected_tools",), _expected_tools),
     "references": (("references",), _references),
     "reward": (("reward",), lambda value: float(value) if isinstance(value, int | float) else None),
 }

@@ -47,7 +47,9 @@ def json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[R
     opens_object = first[:1] == b"{" and not as_lines
     value = _loaded(first) if opens_array or opens_object else first
     is_cut = value is None and not as_lines
-    if is_cut or (opens_array and not is_message_list(value)):
+    is_array_of_rows = opens_array and not is_message_list(value)
+    del value  # it may be large, and the line is parsed again below
+    if is_cut or is_array_of_rows:
         following = _following(lines)
         if is_cut:  # an array or an object over several lines, or lines whose first is broken
             is_long = isinstance(head[0][1], CutLine)

@@ -25,7 +25,7 @@ def recipes_folder() -> Path:
     raise UsageError(
         "the recipes and the sample data are missing",
         got=_PACKAGE,
-        fix="install curate again, from a complete checkout if from one",
+        fix="install curate again; where from a checkout, from a complete one",
     )
 
 

@@ -40,7 +40,6 @@ did not come through; or, if it is not known which those are, only the others.""
 NO_ROWS_LEFT = {
     "axolotl": "no samples left",
     "llamafactory": "Cannot find valid samples",
-    "ms-swift": "",
 }
 """Part of the message of a loader that stops because it dropped every row, by package: in a part of a file that is no
 reason to stop. They have no type of error for it; where a release words it otherwise, these rows are stopped at, not dropped."""
@@ -385,8 +384,14 @@ def _swift(
     )
     template.set_mode({"sft": "train", "dpo": "rlhf", "kto": "kto"}[job["stage"]])
     path = _file_of(rows, job, folder)[0]
+    try:
+        loaded = load_dataset([path], num_proc=1, load_from_cache_file=False)[0]
+    except Exception:  # it has no message of its own for a file that it drops every row of
+        if job["whole"]:
+            raise
+        return []
     prepared: list[PreparedRow | None] = []
-    for row in load_dataset([path], num_proc=1, load_from_cache_file=False)[0]:
+    for row in loaded:
         # As its lazy data set does: a row that cannot be encoded is passed over, whatever the reason.
         encoded = None
         with contextlib.suppress(Exception):

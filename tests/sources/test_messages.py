@@ -222,6 +222,11 @@ def test_what_cannot_be_read_as_a_field_stays_in_the_metadata() -> None:
     assert both == {"evidence": ("e", "page"), "metadata": {"ref_url": "u"}}
 
 
+def test_no_expected_tools_are_a_field_as_text_and_metadata_as_a_list() -> None:
+    assert read_fields({"expected_tools": "[]"}, set()) == {"expected_tools": (), "metadata": {}}
+    assert read_fields({"expected_tools": []}, set()) == {"metadata": {"expected_tools": []}}
+
+
 @pytest.mark.parametrize("key", ["images", "image", "audios", "audio", "videos", "video"])
 def test_media_beside_the_messages_are_refused_unless_empty(key: str) -> None:
     with pytest.raises(UnreadableError, match=f"media: the field '{key}'"):

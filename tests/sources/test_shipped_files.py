@@ -32,7 +32,7 @@ def test_an_installation_without_them_says_how_to_get_them(
         recipes_folder()
     assert "the recipes and the sample data are missing" in str(caught.value)
     assert f"got: {package}" in str(caught.value)
-    assert "install curate again, from a complete checkout if from one" in str(caught.value)
+    assert "install curate again; where from a checkout, from a complete one" in str(caught.value)
     for folder in (tmp_path / "recipes", package / "recipes"):  # a checkout's, then a package's
         (folder / "sample").mkdir(parents=True)
         assert recipes_folder() == folder
