@@ -303,6 +303,9 @@ def test_gaussia_sessions_and_flat_rows(rows: Rows) -> None:
     assert dialogue.turns[0].number == 0
     assert (dialogue.role_definition, dialogue.references) == ("R", (("Hey",),))
     assert dialogue.labels == {"label": "adherent"}
+    assert dialogue.metadata == {}
+    (dialogue,) = rows({**flat, "ground_truth_assistant": 3}).dialogues
+    assert dialogue.metadata == {"ground_truth_assistant": 3}  # not a reference
 
 
 def test_history_before_the_question(rows: Rows) -> None:

@@ -85,6 +85,7 @@ def test_numbers_are_equal_by_value_and_true_is_no_number() -> None:
         .is_exact
     )
     assert compared([("a", {"n": 1})], [("a", {"n": True})]).matches[0].different == ("n",)
+    assert compared([("a", {"n": [1]})], [("a", {"n": [True]})]).matches[0].different == ("n",)
     assert compared([("a", {"n": "1"})], [("a", {"n": 1})]).matches[0].different == ("n",)
 
 
