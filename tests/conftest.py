@@ -51,7 +51,7 @@ def few_sampled() -> None:
 
 @pytest.fixture(autouse=True)
 def errors_as_stored(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the errors say that a test causes stands in a file, whole (see `tests/stored_errors.py`)."""
+    """Compare each error that a test causes with its room's file (see `tests/stored_errors.py`)."""
     with recorded_errors() as errors:
         yield
     check_errors(errors, request.node)

@@ -42,7 +42,7 @@ def combine_scores(
         turns = [combine_turns(turn, rule, config) for turn in each]
     session = aggregate(turns, config)
     if isinstance(session, NoSession):
-        return Unscored.of_row(first, STAGE, session.reason, session.detail)
+        return Unscored.of(first, STAGE, session.reason, session.detail)
     return first.model_copy(update=session_fields(session, turns, config))
 
 

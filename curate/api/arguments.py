@@ -1,4 +1,4 @@
-"""What a call of the API is given: models, sections of a recipe and limits, each in any of its forms."""
+"""Arguments of the API's functions: models, sections of a recipe and limits, each in any of the forms it may have."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def with_levels(
     if reject_mismatch and judge_verdict is not None and judge_verdict != verdict:
         detail = f"the judge said {judge_verdict}, its calibrated levels give {verdict}"
         reason = UnscoredReason.REJECTED_MISMATCH
-        return Unscored.of_row(judgment, STAGE, reason, detail, judgment.requests)
+        return Unscored.of(judgment, STAGE, reason, detail, judgment.requests)
     was_asked = judgment.weakest_mismatch is not None
     return judgment.model_copy(
         update={

@@ -67,7 +67,7 @@ def combine(
     total, unscored = len(numbers) + len(missing), [missing[turn] for turn in sorted(missing)]
     if unscored and (not per_turn or len(per_turn) / total < (min_scored_share or 1)):
         failure = shared_reason(unscored, total)
-        return Unscored.of_row(first, STAGE, failure.reason, failure.detail)
+        return Unscored.of(first, STAGE, failure.reason, failure.detail)
     levels = [row.conversation_level for row in rows]
     level = ConversationLevel(
         **{
@@ -111,7 +111,7 @@ def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScor
     parts = shares(weights, [metric.name for metric in metrics if metric.score is None])
     if parts is None:
         detail = f"n/a: {', '.join(weights)}"
-        return Unscored.of_row(first, StageName.METRICS, UnscoredReason.NOTHING_APPLIES, detail)
+        return Unscored.of(first, StageName.METRICS, UnscoredReason.NOTHING_APPLIES, detail)
     metrics = [metric.model_copy(update={"share": parts[metric.name]}) for metric in metrics]
     return with_metrics(first, metrics)
 

@@ -111,11 +111,11 @@ class BadReplyError(ValueError):
 
 
 CUT_REPLY = "it was longer than allowed; write the object only"
-"""What the judge is told of a reply that its limit cut."""
+"""The problem of a reply that was cut at its limit, as the judge reads it when it is asked again."""
 
 
 def reply_object(text: str) -> dict[str, Any]:
-    """Return the one object of a reply, its thinking and the prose around it passed over.
+    """Return the one object of a reply, without its thinking and the prose around it.
 
     Raises:
         BadReplyError: there is none.

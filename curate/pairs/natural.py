@@ -39,7 +39,7 @@ def natural_candidates(
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
     """Yield natural pairs, accepted and dropped, each with the dialogue that it is named after.
 
-    A group is a `group` within one source; dialogues without one are passed over. One group at a time is in memory.
+    A group is a `group` within one source; dialogues without one are skipped. One group at a time is in memory.
 
     Args:
         dialogues: those of a group stand together; see `gather_groups`.

@@ -113,26 +113,17 @@ class Unscored(DialogueRow):
 
     @classmethod
     def of(
-        cls, dialogue: Dialogue, stage: StageName, reason: str, detail: str = "", requests: int = 0
+        cls,
+        about: Dialogue | DialogueRow,
+        stage: StageName,
+        reason: str,
+        detail: str = "",
+        requests: int = 0,
     ) -> Unscored:
-        """Return the record of a dialogue that a stage could not score."""
+        """Return the record of a dialogue that a stage could not score, given itself or another row about it."""
         return cls(
-            dialogue_id=dialogue.id,
-            content_hash=dialogue.content_hash,
-            stage=stage,
-            reason=reason,
-            detail=detail,
-            requests=requests,
-        )
-
-    @classmethod
-    def of_row(
-        cls, row: DialogueRow, stage: StageName, reason: str, detail: str = "", requests: int = 0
-    ) -> Unscored:
-        """Return the record that takes the place of another row about the same dialogue."""
-        return cls(
-            dialogue_id=row.dialogue_id,
-            content_hash=row.content_hash,
+            dialogue_id=about.id if isinstance(about, Dialogue) else about.dialogue_id,
+            content_hash=about.content_hash,
             stage=stage,
             reason=reason,
             detail=detail,

@@ -92,7 +92,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """What a unit gave: dialogues, and faults of rows and parts that gave none.
+    """The result of reading a unit: its dialogues, and the faults of rows and parts that gave none.
 
     `id` is the unit's id in the data. Drafts without a `group` get the unit's id as theirs where `siblings`.
     `left_out` counts what the source's mapping leaves out of the conversation, by what it says.

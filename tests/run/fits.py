@@ -1,4 +1,4 @@
-"""What is fitted to labels, compared whole with a file in `tests/run/fits`; `CURATE_REWRITE=1 pytest TEST` writes it anew."""
+"""Fits to labels, compared whole with a file in `tests/run/fits`; `CURATE_REWRITE=1 pytest TEST` writes it anew."""
 
 from __future__ import annotations
 
