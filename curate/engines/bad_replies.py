@@ -18,6 +18,8 @@ async def ask_until_read(
     read: Callable[[Key, Completion], tuple[Reading, str | None]],
     ask: Ask,
     retries: int,
+    *,
+    samples: int = 1,
 ) -> tuple[dict[Key, Reading], int]:
     """Ask about each key in one call, then again in further calls about those whose reply had a problem.
 
@@ -26,6 +28,8 @@ async def ask_until_read(
     Args:
         request: the question about a key, told the problem of the reply before.
         read: what a reply says, and why it is asked for again; None where it is not.
+        samples: replies to one question that `request` tells apart by their sample index; each further call
+            raises it by so many.
 
     Returns:
         The last reading of each key, and the number of requests.
@@ -36,8 +40,9 @@ async def ask_until_read(
     for attempt in range(retries + 1):
         if not problems:
             break
+        questions = [request(key, problem) for key, problem in problems.items()]
         requests = [
-            replace(request(key, problem), sample=attempt) for key, problem in problems.items()
+            replace(question, sample=question.sample + attempt * samples) for question in questions
         ]
         sent += len(requests)
         completions = await ask(requests)

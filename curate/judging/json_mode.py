@@ -15,9 +15,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from curate.engines.bad_replies import ask_until_read
 from curate.engines.base import Completion, Request
 from curate.engines.layout import defuse
 from curate.engines.structured import as_shown, closed_object
@@ -251,30 +252,12 @@ def _strings(value: Any, name: str) -> tuple[str, ...]:
     return tuple(text.strip() for text in value if text.strip())
 
 
-@dataclass(slots=True)
-class _Draw:
-    """One of the replies that are asked for, until it can be used or has been asked for often enough.
-
-    Attributes:
-        amendment: what is said at the end of the question because of the reply before.
-        usable: what was read of it.
-        failure: why nothing could be.
-        is_open: asked for again.
-    """
-
-    amendment: str = ""
-    usable: PageReading | None = None
-    failure: Failure = field(default_factory=lambda: Failure(UnscoredReason.BAD_REPLY))
-    is_open: bool = True
-
-
 async def ask_json(
     session: Session, page: Page, scope: Scope, *, wording: int = 0
 ) -> PageReading | Failure:
     """Ask for one joint reply, or for `samples` of them; one that cannot be used is asked again with the reason.
 
-    The reason stands at the end of the question, so the trunk is reused; the sample index is raised,
-    so that the response cache does not give the same reply again. Of several samples those that stay bad are
+    The reason stands at the end of the question, so the trunk is reused. Of several samples those that stay bad are
     counted out; where fewer than half are left, or fewer than two, nothing is read.
     """
     config, texts = session.config, session.texts
@@ -287,25 +270,27 @@ async def ask_json(
         purpose="judge.turns" if scope.turns else "judge.conversation",
         turns=scope.turns,
     )
-    draws = [_Draw() for _ in range(config.samples)]
-    for attempt in range(config.retries + 1):
-        open_draws = [number for number, draw in enumerate(draws) if draw.is_open]
-        if not open_draws:
-            break
-        requests = [
-            replace(
-                plain,
-                question=f"{plain.question}{draws[number].amendment}",
-                sample=attempt * config.samples + number,
-            )
-            for number in open_draws
-        ]
-        for number, completion in zip(open_draws, await session.ask(requests), strict=True):
-            _take(draws[number], completion, plain, scope, session)
-    readings = [draw.usable for draw in draws if draw.usable is not None]
-    failures = [draw.failure for draw in draws if draw.usable is None]
+    usable: dict[int, PageReading] = {}
+
+    def request(number: int, problem: str | None) -> Request:
+        if problem is None:
+            return replace(plain, sample=number)
+        return replace(plain, sample=number, question=f"{plain.question}\n{problem}")
+
+    def read(number: int, completion: Completion) -> tuple[PageReading | Failure, str | None]:
+        outcome, problem = _read_completion(completion, plain, scope, session)
+        if isinstance(outcome, PageReading):
+            usable[number] = outcome
+        # A reading whose verdict was to be asked again stands where the next reply is worse.
+        return usable.get(number, outcome), problem
+
+    outcomes, _ = await ask_until_read(
+        range(config.samples), request, read, session.ask, config.retries, samples=config.samples
+    )
     if config.samples == 1:
-        return readings[0] if readings else failures[0]
+        return outcomes[0]
+    readings = [usable[number] for number in sorted(usable)]
+    failures = [each for _, each in sorted(outcomes.items()) if isinstance(each, Failure)]
     if len(readings) >= max(2, math.ceil(config.samples / 2)):
         if failures:
             session.remark(f"samples_lost: {failures[0].reason}")
@@ -316,31 +301,27 @@ async def ask_json(
     return replace(failure, detail=detail.rstrip(": "))
 
 
-def _take(
-    draw: _Draw, completion: Completion, request: Request, scope: Scope, session: Session
-) -> None:
-    """Read a reply into its draw, and settle whether it is asked for again and with what reason."""
+def _read_completion(
+    completion: Completion, request: Request, scope: Scope, session: Session
+) -> tuple[PageReading | Failure, str | None]:
+    """Read a reply, and return with it what the judge is told where it is asked again; None where it is not."""
     fault = fault_of(completion)
     if fault is not None:  # the client below has asked again where that helps
-        draw.failure, draw.is_open = fault, False
-        return
-    limit = request.max_tokens + session.config.thought_tokens
+        return fault, None
+    texts = session.texts
+    if completion.finish == "length":
+        limit = request.max_tokens + session.config.thought_tokens
+        failure = Failure(UnscoredReason.REPLY_CUT, f"cut at {limit} tokens")
+        return failure, texts.question("retry", reason=defuse(CUT_REPLY).text)
     try:
-        if completion.finish == "length":
-            draw.failure = Failure(UnscoredReason.REPLY_CUT, f"cut at {limit} tokens")
-            raise BadReplyError(CUT_REPLY)
         reading = read_reply(completion.text, scope)
     except BadReplyError as error:
-        if completion.finish != "length":
-            draw.failure = Failure(UnscoredReason.BAD_REPLY, str(error))
-        draw.amendment = "\n" + session.texts.question("retry", reason=defuse(str(error)).text)
-        return
-    draw.usable = reading
-    mismatch = mismatch_of(reading, scope)
-    if mismatch is None or session.config.on_mismatch != "retry":
-        draw.is_open = False
-        return
-    draw.amendment = "\n" + session.texts.question("mismatch", got=reading.verdict, rule=mismatch)
+        failure = Failure(UnscoredReason.BAD_REPLY, str(error))
+        return failure, texts.question("retry", reason=defuse(str(error)).text)
+    by_rule = mismatch_of(reading, scope)
+    if by_rule is None or session.config.on_mismatch != "retry":
+        return reading, None
+    return reading, texts.question("mismatch", got=reading.verdict, rule=by_rule)
 
 
 def pool_readings(readings: Sequence[PageReading], scope: Scope, samples: int) -> PageReading:

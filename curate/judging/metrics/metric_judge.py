@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from curate.dialogue import Dialogue
+from curate.engines.bad_replies import ask_until_read
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk
 from curate.errors import UsageError
@@ -184,25 +185,28 @@ def _metric_score(
 
 async def _ask_json(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     """Ask for one reply about all metrics; then again, one by one, for each that cannot be used, with the reason."""
-    due: list[tuple[list[Metric], str | None]] = [([*metrics], None)]
-    for attempt in range(scoring.config.retries + 1):
-        requests = [
-            Request(
-                scoring.trunk,
-                joint_question(group, scoring.turns, problem),
-                max_tokens=reply_tokens(len(group), len(scoring.turns)),
-                schema=reply_schema(group, scoring.turns),
-                sample=attempt,
-                purpose=PURPOSE,
-            )
-            for group, problem in due
-        ]
-        if not requests:
-            return
-        problems: dict[str, str] = {}
-        for (group, _), completion in zip(due, await scoring.send(requests), strict=True):
-            problems |= _take_entries(scoring, group, completion)
-        due = [([metric], problems[metric.name]) for metric in metrics if metric.name in problems]
+    by_name = {metric.name: metric for metric in metrics}
+
+    def request(group: Sequence[Metric], problem: str | None) -> Request:
+        return Request(
+            scoring.trunk,
+            joint_question(group, scoring.turns, problem),
+            max_tokens=reply_tokens(len(group), len(scoring.turns)),
+            schema=reply_schema(group, scoring.turns),
+            purpose=PURPOSE,
+        )
+
+    (reply,) = await scoring.send([request(metrics, None)])
+    problems = _take_entries(scoring, metrics, reply)
+
+    def request_alone(name: str, problem: str | None) -> Request:
+        return replace(request([by_name[name]], problem or problems[name]), sample=1)
+
+    def read(name: str, completion: Completion) -> tuple[None, str | None]:
+        return None, _take_entries(scoring, [by_name[name]], completion).get(name)
+
+    names = [name for name in by_name if name in problems]
+    await ask_until_read(names, request_alone, read, scoring.send, scoring.config.retries - 1)
 
 
 def _take_entries(
@@ -295,41 +299,41 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     }
     for name in due:
         scoring.entries[name] = replace(scoring.entries[name], diagnosis=_UNDIAGNOSED)
-    problem: str | None = None
-    for attempt in range(scoring.config.retries + 1):
-        if not due:
-            return
+
+    def request(_: str, problem: str | None) -> Request:
         scores = {name: _level_name(scoring.entries[name].score, of) for name, of in due.items()}
-        request = Request(
+        return Request(
             scoring.trunk,
             diagnosis_question(scores, scoring.turns, problem),
             max_tokens=reply_tokens(len(due), len(scoring.turns)),
             schema=reply_schema(due.values(), scoring.turns, with_scores=False),
-            sample=attempt,
             purpose=DIAGNOSIS,
         )
-        (completion,) = await scoring.send([request])
+
+    def read(_: str, completion: Completion) -> tuple[None, str | None]:
         if fault_of(completion) is not None:
-            return
+            return None, None
         if completion.finish == "length":
-            problem = CUT_REPLY
-            continue
+            return None, CUT_REPLY
         try:
             reply = reply_object(completion.text)
         except BadReplyError as error:
-            problem = str(error)
-            continue
+            return None, str(error)
         problems: dict[str, str] = {}
-        for name, metric in due.items():
+        for name, metric in [*due.items()]:
             entry = scoring.entries[name]
             diagnosis, wrong_part = read_diagnosis(
                 part_of(reply, name), metric, entry.score, scoring.turns
             )
             scoring.entries[name] = replace(entry, diagnosis=diagnosis)
-            if wrong_part is not None:
+            if wrong_part is None:
+                del due[name]
+            else:
                 problems[name] = wrong_part
-        due = {name: due[name] for name in problems}
-        problem = "; ".join(problems.values())
+        return None, "; ".join(problems.values()) or None
+
+    if due:
+        await ask_until_read([DIAGNOSIS], request, read, scoring.send, scoring.config.retries)
 
 
 def _level_name(score: int | None, metric: Metric) -> str:
