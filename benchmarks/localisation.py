@@ -47,7 +47,7 @@ from curate.run.probe_plan import draw_cases
 from curate.stages import WorkItem, model_pool, rubric_stage
 from curate.trust.probe_card import clustered, compare_lines
 from curate.trust.probe_cases import ProbeCase
-from curate.trust.probe_outcomes import Reading, Readings, higher, outcomes_of
+from curate.trust.probe_outcomes import JudgmentReading, Readings, higher, outcomes_of
 
 LINES = ("detection", "weakest_turn", "within_one")
 METRICS = ("RoleAdherence", "TurnRelevancy", "KnowledgeRetention", "ConversationCompleteness")
@@ -259,11 +259,11 @@ async def score(name: str, metric: Any, dialogue: Dialogue) -> Score | str:
 
 async def ask_both(
     recipe: Recipe, cases: Sequence[ProbeCase], args: argparse.Namespace
-) -> tuple[dict[str, Reading], dict[str, dict[str, Score]], Counter[str]]:
+) -> tuple[dict[str, JudgmentReading], dict[str, dict[str, Score]], Counter[str]]:
     """The judge's readings and every metric's scores by content hash, and what has none, by metric and reason."""
     end = time.monotonic() + 60 * args.minutes
     dialogues = {d.content_hash: d for case in cases for d in (case.untouched, case.planted)}
-    readings: dict[str, Reading] = {}
+    readings: dict[str, JudgmentReading] = {}
     by_metric: dict[str, dict[str, Score]] = {name: {} for name in args.metrics}
     without: Counter[str] = Counter()
     async with (
@@ -284,7 +284,7 @@ async def ask_both(
             row = await stage.run(WorkItem(dialogue), asks)
             if not isinstance(row, Judgment):
                 return str(row.reason)
-            readings[dialogue.content_hash] = Reading.of(row)
+            readings[dialogue.content_hash] = JudgmentReading.of(row)
             return None
 
         await each("curate", judge)
@@ -305,7 +305,7 @@ async def ask_both(
 
 def report(
     cases: Sequence[ProbeCase],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, JudgmentReading],
     by_metric: Mapping[str, Mapping[str, Score]],
 ) -> str:
     """A row a metric and line: both sides over the cases that both have, and the difference."""

@@ -94,7 +94,7 @@ def ours(texts: list[str], sets: list[list[str]]) -> dict[str, Any]:
     from curate.dialogue import Dialogue, Message
     from curate.selection.config import DedupConfig, NearConfig
     from curate.selection.dedup import Deduplication
-    from curate.selection.minhash import Bands, banding, rows_of
+    from curate.selection.minhash import Bands, banding, digest_rows
 
     near = NearConfig(threshold=THRESHOLD, shingle=SHINGLE, permutations=PERMUTATIONS)
     dialogues = [
@@ -103,7 +103,9 @@ def ours(texts: list[str], sets: list[list[str]]) -> dict[str, Any]:
     ]
 
     def sign() -> Any:
-        return rows_of(RMinHash.digest_matrix_from_token_sets(sets, PERMUTATIONS, 0), PERMUTATIONS)
+        return digest_rows(
+            RMinHash.digest_matrix_from_token_sets(sets, PERMUTATIONS, 0), PERMUTATIONS
+        )
 
     def candidates() -> set[Pair]:
         bands = Bands(THRESHOLD, PERMUTATIONS, 0)

@@ -47,7 +47,7 @@ from curate.run.probe_plan import draw_cases
 from curate.stages import Judged, Stage, WorkItem, model_pool, rubric_stage
 from curate.trust.probe_card import clustered, paired
 from curate.trust.probe_cases import ProbeCase
-from curate.trust.probe_outcomes import Reading, higher
+from curate.trust.probe_outcomes import JudgmentReading, higher
 from curate.trust.probe_variants import ATTACKS, Variant, hidden_instructions
 
 SEEN, COST, ALL = "flaw seen", "flaw costs", "all attacks"
@@ -77,7 +77,7 @@ class Share:
 class Rubric:
     """What the rubric says of a dialogue."""
 
-    reading: Reading
+    reading: JudgmentReading
 
     @property
     def value(self) -> float:
@@ -208,7 +208,7 @@ def curate_scorer(stage: Stage[Judged], asks: Asks) -> Scorer:
 
     async def by_rubric(dialogue: Dialogue) -> Any:
         row = await stage.run(WorkItem(dialogue), asks)
-        return Rubric(Reading.of(row)) if isinstance(row, Judgment) else str(row.reason)
+        return Rubric(JudgmentReading.of(row)) if isinstance(row, Judgment) else str(row.reason)
 
     return by_rubric
 

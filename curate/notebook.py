@@ -23,7 +23,7 @@ MAX_TURNS: Final = 30
 MAX_CHARACTERS: Final = 3_000
 _CLASSES: Final = 12
 
-Record = Mapping[str, Any]
+StoredRecord = Mapping[str, Any]
 
 
 def element(tag: str, *children: str, **attributes: str) -> Markup:
@@ -149,7 +149,7 @@ def badge(name: str, kind: str = "") -> Markup:
     return element("span", name, class_=f"badge {kind}".rstrip())
 
 
-def judgment_parts(record: Record) -> list[Markup]:
+def judgment_parts(record: StoredRecord) -> list[Markup]:
     """Return a judgment's elements: verdict, conversation scores, and one table row per turn."""
     turns = [
         (
@@ -172,7 +172,7 @@ def judgment_parts(record: Record) -> list[Markup]:
     ]
 
 
-def _whole(record: Record) -> list[Markup]:
+def _whole(record: StoredRecord) -> list[Markup]:
     """Return a judgment's elements about the whole dialogue."""
     levels = (
         element(
@@ -195,10 +195,10 @@ def _level(score: Any) -> Markup:
 
 
 def dialogue_parts(
-    dialogue: Record,
+    dialogue: StoredRecord,
     turns: Sequence[tuple[int, int, int]],
-    judgment: Record | None = None,
-    adherence: Record | None = None,
+    judgment: StoredRecord | None = None,
+    adherence: StoredRecord | None = None,
 ) -> list[Markup]:
     """Return a dialogue's elements turn by turn, with the scores of each turn if there are any.
 
@@ -237,15 +237,15 @@ def dialogue_parts(
     return [*parts, _left_out(len(turns) - MAX_TURNS, "turn")]
 
 
-def _by_turn(record: Record | None) -> dict[int, Record]:
+def _by_turn(record: StoredRecord | None) -> dict[int, StoredRecord]:
     return {turn["turn"]: turn for turn in (record or {}).get("per_turn", ())}
 
 
-def _unscored(stage: str, record: Record) -> Markup:
+def _unscored(stage: str, record: StoredRecord) -> Markup:
     return _note(f"{stage}: unscored, {spoken(record['reason'])}")
 
 
-def _turn_scores(turn: Record | None, role: Record | None) -> list[Markup]:
+def _turn_scores(turn: StoredRecord | None, role: StoredRecord | None) -> list[Markup]:
     scores = (turn or {}).get("scores", {}).items()
     parts = [
         element("span", f"{spoken(name)} ", _level(score), class_="score") for name, score in scores
@@ -257,7 +257,7 @@ def _turn_scores(turn: Record | None, role: Record | None) -> list[Markup]:
     return parts
 
 
-def _message(message: Record) -> Markup:
+def _message(message: StoredRecord) -> Markup:
     calls = (
         element(
             "details",

@@ -24,7 +24,7 @@ _SIGNS |= {
 }
 
 
-def cell(value: object) -> object:
+def spreadsheet_cell(value: object) -> object:
     """Return a table value for a spreadsheet: text that would run as a formula gets a leading apostrophe."""
     is_formula = isinstance(value, str) and value.lstrip(" ")[:1] in _FORMULA
     return f"'{value}" if is_formula else value

@@ -31,7 +31,7 @@ from curate.judging.factuality.judge import read_claims
 from curate.judging.json_mode import read_reply as read_scores
 from curate.judging.session import BadReplyError, Scope, reply_object
 from curate.judging.text import read_text
-from curate.pairs.candidates import read_calls
+from curate.pairs.candidates import calls_of_reply
 from curate.recipe import load_recipe
 from curate.records.calibration_file import (
     read_calibration,
@@ -237,7 +237,7 @@ def read_replies(path: Path) -> None:
     if isinstance(reply, dict):
         read_claims(reply["claims"], "Oslo is large.")
     read_binary(completion)
-    read_calls(completion, text, {"look"})
+    calls_of_reply(completion, text, {"look"})
 
 
 def read_wire(path: Path) -> None:

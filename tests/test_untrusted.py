@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curate.cli.console import _Console
-from curate.untrusted import cell, visible
+from curate.untrusted import spreadsheet_cell, visible
 
 HOSTILE = "\x1b[2Ja\u202egpj.exe\x9b1m\u2066b\u2028c\ufeff\x07\x7f\U000e0041"
 
@@ -43,9 +43,9 @@ def test_nothing_that_is_printed_steers_the_terminal(is_terminal: bool) -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-cmd", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
 def test_a_cell_that_a_spreadsheet_would_run_is_text(text: str) -> None:
-    assert cell(text) == f"'{text}"
+    assert spreadsheet_cell(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("value", ["a=b", "[user] =1", "", None, -1, 2.5, "1-2"])
 def test_other_cells_stay(value: object) -> None:
-    assert cell(value) == value
+    assert spreadsheet_cell(value) == value

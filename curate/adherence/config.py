@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from curate.adherence.reference_config import ReferenceConfig, ReferenceMethod
 from curate.engines.base import Capability
 from curate.records import JudgeCalibration, JudgeIdentity
-from curate.records.calibration_file import OtherJudge, described, read_calibration
+from curate.records.calibration_file import OtherJudge, identity_fields, read_calibration
 from curate.records.config import Config
 
 OutputMode = Literal["binary", "continuous"]
@@ -223,8 +223,9 @@ def settle_calibration(
         return config, identity, None
     options = ("scoring_method", "evaluation_granularity", "definition")
     other = OtherJudge.between(
-        described(calibration.identity) | {name: getattr(calibration, name) for name in options},
-        described(identity) | {name: getattr(config, name) for name in options},
+        identity_fields(calibration.identity)
+        | {name: getattr(calibration, name) for name in options},
+        identity_fields(identity) | {name: getattr(config, name) for name in options},
     )
     if other is not None:
         warning = (

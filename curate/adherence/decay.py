@@ -16,7 +16,7 @@ from curate.statistics import Z_95, student_t, wilson
 POSITIONS = 100
 """Positions that are told of; behind them there is as a rule next to nothing."""
 
-Turn = Mapping[str, Any]
+StoredTurn = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class AdherenceTally:
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Count one record, `AdherenceScore` as a mapping."""
-        turns: Sequence[Turn] = record["per_turn"]
+        turns: Sequence[StoredTurn] = record["per_turn"]
         whole = record.get("conversation")
         for answer in turns if whole is None else (whole,):
             self.answers += whole is not None or answer["score"] is not None
@@ -60,7 +60,7 @@ class AdherenceTally:
             self._add_positions(turns)
             self._add_slope(turns)
 
-    def _add_positions(self, turns: Sequence[Turn]) -> None:
+    def _add_positions(self, turns: Sequence[StoredTurn]) -> None:
         """Add up turns by position; a turn that is neither adherent nor not ends what is known of a dialogue."""
         while len(self._positions) < len(turns):
             self._positions.append(_Position())
@@ -75,7 +75,7 @@ class AdherenceTally:
                 position.violations += not turn["adherent"]
                 in_role = turn["adherent"]
 
-    def _add_slope(self, turns: Sequence[Turn]) -> None:
+    def _add_slope(self, turns: Sequence[StoredTurn]) -> None:
         points = [
             (place, turn["score"])
             for place, turn in enumerate(turns)

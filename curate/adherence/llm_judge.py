@@ -170,7 +170,7 @@ def turn_of(
     )
 
 
-async def score_turn(
+async def score_role_of_turn(
     dialogue: Dialogue, turn_number: int, ask: Ask, config: AdherenceConfig
 ) -> AdherenceTurn:
     """Score one assistant turn of a dialogue that has a role, shown up to that turn.

@@ -27,7 +27,7 @@ C = TypeVar("C", bound=BaseModel)
 Given = Mapping[str, Any] | str | Path | None
 """A section of a recipe: a mapping, or the path of a recipe that has it; None for its defaults."""
 
-Redact = Sequence[PersonalData] | None
+RedactKinds = Sequence[PersonalData] | None
 """Kinds of personal data; None for those of the recipe that a model is named by."""
 
 Bounds = BudgetConfig | Mapping[str, Any] | None
@@ -50,7 +50,9 @@ class CallModels:
     cascade: CascadeRule | None = None
 
     @classmethod
-    def of(cls, redact: Redact, budget: Bounds, *, judge: Judges, **others: Model) -> CallModels:
+    def of(
+        cls, redact: RedactKinds, budget: Bounds, *, judge: Judges, **others: Model
+    ) -> CallModels:
         """Return the models of a call by role.
 
         Redaction and budget are those of the recipes that models are named by, unless the call gives its own.

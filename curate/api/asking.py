@@ -10,14 +10,14 @@ from typing import TypeVar
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.scorer import ReferenceScorer
-from curate.adherence.reference.scorer import check as check_method
+from curate.adherence.reference.scorer import check_scorer as check_method
 from curate.api.arguments import (
     Bounds,
     CallModels,
     Given,
     Judges,
     Model,
-    Redact,
+    RedactKinds,
     jury_rules,
     section,
 )
@@ -33,7 +33,7 @@ from curate.judging.metrics import MetricsConfig, OwnMetric
 from curate.judging.metrics import draft as drafting
 from curate.notebook import progress_bars
 from curate.pairs.config import ForkConfig
-from curate.pairs.settle import settle, survey
+from curate.pairs.settle import settle_pair, survey
 from curate.records import (
     AdherenceScore,
     FactualityScore,
@@ -63,7 +63,7 @@ def judge_dialogues(
     config: RubricConfig | Given = None,
     *,
     replies: str | Path | None = None,
-    redact: Redact = None,
+    redact: RedactKinds = None,
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[Judgment | Unscored]:
@@ -101,7 +101,7 @@ def score_adherence(
     config: AdherenceConfig | Given = None,
     *,
     replies: str | Path | None = None,
-    redact: Redact = None,
+    redact: RedactKinds = None,
     budget: Bounds = None,
     embeddings: str | Path | None = None,
     keep_going: bool = False,
@@ -158,7 +158,7 @@ def score_metrics(
     config: MetricsConfig | Given = None,
     *,
     replies: str | Path | None = None,
-    redact: Redact = None,
+    redact: RedactKinds = None,
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[MetricsScore | Unscored]:
@@ -209,7 +209,7 @@ def score_factuality(
     config: FactualityConfig | Given = None,
     *,
     replies: str | Path | None = None,
-    redact: Redact = None,
+    redact: RedactKinds = None,
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[FactualityScore | Unscored]:
@@ -245,7 +245,7 @@ def fork_pairs(
     judging: RubricConfig | Given = None,
     adherence: AdherenceConfig | Given = None,
     replies: str | Path | None = None,
-    redact: Redact = None,
+    redact: RedactKinds = None,
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[PreferencePair]:
@@ -286,7 +286,7 @@ def fork_pairs(
             forks = await _in_order(chosen, one, pool.judge.open_dialogues, first)
         pairs = [pair for row in forks for pair in row]
         overview = survey(pairs)
-        return [settle(pair, overview, fork) for pair in pairs]
+        return [settle_pair(pair, overview, fork) for pair in pairs]
 
     return run_in_loop(run())
 

@@ -8,4 +8,4 @@ nothing. Scoring, figures, tables and plots are modules of their own, and none o
 """
 
 from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
-from curate.benchmark.figures import MethodFigures, as_row, figures
+from curate.benchmark.figures import MethodFigures, figures, result_row

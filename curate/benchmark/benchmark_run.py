@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from curate.adherence.reference.scorer import check
+from curate.adherence.reference.scorer import check_scorer
 from curate.adherence.reference_config import ON_VECTORS
 from curate.benchmark.baselines import BLOCK, baselines
-from curate.benchmark.figures import MethodFigures, Verdict, figures, verdicts
+from curate.benchmark.figures import BaselineComparison, MethodFigures, figures, verdicts
 from curate.benchmark.labelled_turns import LabelledTurn
 from curate.benchmark.method_scores import Comparer, Progress, judge_turns, require_judge
 from curate.benchmark.methods import Method, MethodScores
@@ -62,7 +62,7 @@ class BenchmarkCondition:
     methods: tuple[MethodScores, ...]
     baselines: tuple[MethodScores, ...]
     figures: tuple[MethodFigures, ...]
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[BaselineComparison, ...] = ()
 
     @property
     def method_names(self) -> list[str]:
@@ -112,7 +112,7 @@ def run_benchmark(
     _refuse_repeats([*options.methods, *options.saved])
     compared = [method for method in options.methods if not method.is_judge]
     for method in compared if not options.tolerant else ():
-        check(method.config)
+        check_scorer(method.config)
     scored, not_run = _compare(compared, turns, sizes, options, progress)
     judged, warnings = _judge(options, turns[: sizes[-1]], progress)
     conditions = []
@@ -171,7 +171,7 @@ def _compare(
                 not_run[method.name] = broken[reads]
                 continue
             try:
-                check(method.config)
+                check_scorer(method.config)
                 for done, n in enumerate(sizes, start=1):
                     by_size[n][method.name] = comparer.score(method, turns[:n])
                     progress(method.name, done, len(sizes))

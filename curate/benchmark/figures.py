@@ -134,7 +134,7 @@ def figures(
     )
 
 
-def as_row(row: MethodFigures) -> dict[str, Any]:
+def result_row(row: MethodFigures) -> dict[str, Any]:
     """Return one line of `results.csv`, see `COLUMNS`."""
     return {name: getattr(row, name) for name in COLUMNS}
 
@@ -168,7 +168,7 @@ def _by_kind(values: Sequence[float], turns: Sequence[LabelledTurn]) -> dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BaselineComparison:
     """A method against one baseline, on the turns that both score.
 
     Attributes:
@@ -205,7 +205,7 @@ def verdicts(
     turns: Sequence[LabelledTurn],
     *,
     resamples: int = RESAMPLES,
-) -> list[Verdict]:
+) -> list[BaselineComparison]:
     """Return each method against the best baseline by AUC and, where that is the row's position, also the best other.
 
     The position of a row is a flaw of a file, which no method can read; the others read the turn. The
@@ -229,7 +229,7 @@ def verdicts(
             gains = partial(resampled_auc_gains, ours, theirs, gold)
             interval = bootstrap_interval(gains, len(gold), resamples=resamples)
             compared.append(
-                Verdict(name, rival, place == 0, first, second, first - second, interval)
+                BaselineComparison(name, rival, place == 0, first, second, first - second, interval)
             )
     return compared
 

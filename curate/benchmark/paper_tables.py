@@ -10,7 +10,7 @@ from functools import partial
 
 from curate.benchmark.baselines import DESCRIPTIONS
 from curate.benchmark.benchmark_run import Benchmark
-from curate.benchmark.figures import COLUMNS, MethodFigures, as_row
+from curate.benchmark.figures import COLUMNS, MethodFigures, result_row
 from curate.trust.agreement import Interval
 
 _KINDS_ABREAST = 5
@@ -63,7 +63,7 @@ def as_csv(benchmark: Benchmark) -> str:
     writer = csv.DictWriter(sink, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for figures in _ordered(benchmark):
-        row = as_row(figures)
+        row = result_row(figures)
         writer.writerow({key: _exact(value) for key, value in row.items()})
     return sink.getvalue()
 

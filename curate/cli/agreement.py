@@ -13,8 +13,8 @@ from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json, print_line
 from curate.cli.printing import (
-    cell,
     clip,
+    number_cell,
     number_table,
     short,
     show_assumed_scales,
@@ -158,7 +158,7 @@ def figure(value: Figure, *, tight: bool = False) -> str:
 def _percent(share: Figure) -> str:
     """Return a share in per cent with its interval: `63% 55:72`."""
     if share.value is None or share.interval is None:
-        return cell(share.value, ".0%")
+        return number_cell(share.value, ".0%")
     low, high = share.interval
     return f"{share.value:.0%} {100 * low:.0f}:{100 * high:.0f}"
 

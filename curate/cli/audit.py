@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from curate.cli.console import ERR, OUT, AsJson, print_json, print_line, resumable
-from curate.cli.printing import cell, ends, number_table
+from curate.cli.printing import ends, number_cell, number_table
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -80,7 +80,7 @@ def _show(report: AuditReport) -> None:
             table.add_row(f"[bold]{part}[/bold]")
         table.add_row(
             Padding(escape(check.name), (0, 0, 0, 2)),
-            cell(check.figure),
+            number_cell(check.figure),
             ends(check.interval),
             f"{check.threshold:.2f}",
             f"{check.n:,}",

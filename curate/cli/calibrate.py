@@ -12,8 +12,8 @@ from rich.table import Table
 from curate.cli.calibrate_pairs import fit_pair_curve
 from curate.cli.console import OUT, AsJson, Scales, print_json, print_line
 from curate.cli.printing import (
-    cell,
     ends,
+    number_cell,
     number_table,
     short,
     show_assumed_scales,
@@ -155,7 +155,7 @@ def calibrate(
         return
     out = out or Path("calibration.json")
     from curate.recipe import parse_source
-    from curate.run.labels.calibrate import Labels, calibrate_by, merged
+    from curate.run.labels.calibrate import Labels, calibrate_by, merged_calibration
     from curate.storage.whole_files import write_record
 
     _check_origin(gold, shares, dimension, hold_out)
@@ -169,7 +169,7 @@ def calibrate(
         method=method,
         hold_out=hold_out,
     )
-    whole, kept_parts = merged(fitted.calibration, out)
+    whole, kept_parts = merged_calibration(fitted.calibration, out)
     write_record(out, whole)
     if as_json:
         print_json(
@@ -350,7 +350,7 @@ def _show_weights(weights: MetricWeights) -> None:
 
 
 def _show_good(good: GoodModel) -> None:
-    area = cell(good.auc) or "none"
+    area = number_cell(good.auc) or "none"
     shown = f" ({ends(good.brier_interval, '.3f')})" if good.brier_interval else ""
     print_line(
         f"p_good: {good.labels} labelled dialogues, {good.good} good; by cross-validation AUC {area}, Brier "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from curate.cli.console import OUT, print_json, print_line, resumable
-from curate.cli.printing import cell, ends, number_table, show_unused
+from curate.cli.printing import ends, number_cell, number_table, show_unused
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -151,7 +151,7 @@ def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None
         ),
         ("recall", curve.recall, curve.recall_interval),
     ):
-        figures.add_row(name, cell(value) or "-", ends(interval))
+        figures.add_row(name, number_cell(value) or "-", ends(interval))
     OUT.print(figures)
     kinds = number_table("kind", "pairs", "passed", "passed reversed")
     for name, of in curve.kinds.items():

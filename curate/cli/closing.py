@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.printing import clip, duration, listed
-from curate.cli.show_run import show_figures, turns_in_role
+from curate.cli.show_run import decay_in_words, show_figures
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _scores(manifest: Manifest) -> Iterator[Line]:
         cascade = manifest.cascade
         yield "escalated", f"{cascade.escalated:,}", cascade.share, cascade.sentence
     if manifest.adherence is not None:
-        yield "role adherence", "", None, turns_in_role(manifest.adherence)
+        yield "role adherence", "", None, decay_in_words(manifest.adherence)
     metrics = manifest.metrics
     if metrics is not None and metrics.dialogues and metrics.overall_mean is not None:
         passed = f"of 100 on average; {metrics.passed:,} of {metrics.dialogues:,} pass"

@@ -78,7 +78,7 @@ DataDimension = Annotated[
     ),
 ]
 DataLabel = Annotated[str, typer.Option("--label", help="Name of the label in the data.")]
-Rate = Annotated[
+RateOption = Annotated[
     str | None, typer.Option("--rate", help="prefill=…,decode=… in tokens per second.")
 ]
 RateFrom = Annotated[

@@ -9,7 +9,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.console import OUT, AsJson, Limit, Overrides, Rate, RateFrom, RecipeFile, print_json
+from curate.cli.console import (
+    OUT,
+    AsJson,
+    Limit,
+    Overrides,
+    RateFrom,
+    RateOption,
+    RecipeFile,
+    print_json,
+)
 from curate.cli.printing import duration, model_line, number_table, show_source
 from curate.wording import plural
 
@@ -33,7 +42,7 @@ def estimate(
     sample: Annotated[
         int, typer.Option(min=1, help="Dialogues in the sample to scale up from.")
     ] = 200,
-    rate: Rate = None,
+    rate: RateOption = None,
     rate_from: RateFrom = None,
     measure: Annotated[
         bool,

@@ -93,7 +93,7 @@ def show_source(console: Console, source: Mapping[str, Any]) -> None:
             console.print(f"  {label}: {escape(listed(source[key]))}")
 
 
-def cell(value: float | None, form: str = ".2f") -> str:
+def number_cell(value: float | None, form: str = ".2f") -> str:
     """Return a number in a format of Python's; empty for None."""
     return "" if value is None else format(value, form)
 

@@ -14,13 +14,13 @@ from curate.cli.console import (
     OUT,
     AsJson,
     Overrides,
-    Rate,
     RateFrom,
+    RateOption,
     print_json,
     print_line,
     resumable,
 )
-from curate.cli.printing import cell, duration, ends, number_table
+from curate.cli.printing import duration, ends, number_cell, number_table
 from curate.errors import UsageError
 from curate.run import exit_codes
 from curate.wording import plural
@@ -89,7 +89,7 @@ def probe(
             "same cases. A recipe without a card of these cases is probed first.",
         ),
     ] = None,
-    rate: Rate = None,
+    rate: RateOption = None,
     rate_from: RateFrom = None,
     set_: Overrides = None,
     out: Annotated[
@@ -232,10 +232,10 @@ def _show_card(report: ProbeReport) -> None:
             if line.state != "not_run":
                 table.add_row(
                     _in_words(line.name),
-                    cell(line.value or 0.0, _form(line)),
+                    number_cell(line.value or 0.0, _form(line)),
                     ends(line.interval or (0.0, 0.0), _form(line)),
-                    cell(line.against or 0.0, _form(line)),
-                    cell(line.detectable),
+                    number_cell(line.against or 0.0, _form(line)),
+                    number_cell(line.detectable),
                     str(line.n),
                     line.state,
                     style=_STYLES.get(line.state, ""),
@@ -303,11 +303,11 @@ def _show_comparison(comparison: ProbeComparison, sides: tuple[Path, Path]) -> N
     for line in comparison.lines:
         table.add_row(
             _in_words(line.name),
-            cell(line.first, _form(line)),
-            cell(line.second, _form(line)),
+            number_cell(line.first, _form(line)),
+            number_cell(line.second, _form(line)),
             f"{line.difference:+.2f}",
             ends(line.interval, "+.2f").replace(" to ", ":"),
-            cell(line.detectable),
+            number_cell(line.detectable),
             str(line.n),
             {"first": "A", "second": "B"}.get(line.better, ""),
         )

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from curate.cli.console import ERR, OUT, AsJson, print_json, print_line, resumable
-from curate.cli.printing import cell, number_table
+from curate.cli.printing import number_cell, number_table
 from curate.engines.personal_data import REGIONS
 from curate.run import exit_codes
 from curate.wording import plural
@@ -175,7 +175,7 @@ def _show(prepared: Prepared) -> None:
     files = number_table("file", "rows", "bytes")
     files.columns[0].overflow = "fold"
     for name, size, rows in describe(prepared):
-        files.add_row(escape(name), cell(rows, ","), f"{size:,}")
+        files.add_row(escape(name), number_cell(rows, ","), f"{size:,}")
     OUT.print(files)
     OUT.print(
         f"licence {', '.join(prepared.licences)}; "

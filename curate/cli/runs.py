@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, print_json
-from curate.cli.printing import cell
+from curate.cli.printing import number_cell
 
 if TYPE_CHECKING:
     from curate.records import Manifest
@@ -48,11 +48,11 @@ def _show(listed: Sequence[ListedRun], folder: Path) -> None:
             row["status"],
             escape(Path(row["judge"] or "-").name),
             f"{row['dialogues']:,}",
-            cell(row["good_share"], ".0%"),
+            number_cell(row["good_share"], ".0%"),
             f"{row['selected']:,}",
             f"{row['pairs'] + row['natural_pairs']:,}",
             f"{row['unscored']:,}",
-            cell(row["cost"]),
+            number_cell(row["cost"]),
         )
     OUT.print(table)
     OUT.print(

@@ -13,8 +13,8 @@ from rich.markup import escape
 
 from curate.cli.agreement import show_agreement
 from curate.cli.console import OUT, print_json, print_line
-from curate.cli.printing import cell, clip
-from curate.cli.show_dialogue import show_judged, show_pairs, unscored
+from curate.cli.printing import clip, number_cell
+from curate.cli.show_dialogue import show_judged, show_pairs, unscored_line
 from curate.cli.show_run import show_figures
 from curate.errors import UsageError
 from curate.wording import plural
@@ -98,7 +98,7 @@ def _card_form(record: Mapping[str, Any] | None) -> dict[str, Any]:
     if record is None or record["kind"] != "judgment":
         raise UsageError(
             "the dialogue has no judgment",
-            got=f"judge: {unscored(record)}",
+            got=f"judge: {unscored_line(record)}",
             fix="`curate show RUN ID` without --json prints what there is of it",
         )
     return Judgment.model_validate(record).card_form
@@ -115,9 +115,9 @@ def show_row(console: Console, row: Mapping[str, Any]) -> None:
     weakest = row.get("weakest_turn")
     cells = {
         "verdict": row.get("verdict") or "unscored",
-        "mean": cell(row.get("mean_score")),
-        "role": cell(row.get("adherence")),
-        "metrics": cell(row.get("overall_score"), ".1f"),
+        "mean": number_cell(row.get("mean_score")),
+        "role": number_cell(row.get("adherence")),
+        "metrics": number_cell(row.get("overall_score"), ".1f"),
         "weakest": "" if weakest is None else f"turn {weakest}",
     }
     line = "".join(cells[name].ljust(width) for name, width in _WIDTHS.items())

@@ -14,7 +14,7 @@ from curate.wording import plural
 if TYPE_CHECKING:
     from curate.run.read_back import JudgedDialogue, StoredPair
 
-Record = Mapping[str, Any]
+StoredRecord = Mapping[str, Any]
 """A record, as a run folder holds it."""
 
 
@@ -45,10 +45,10 @@ def show_judged(console: Console, judged: JudgedDialogue) -> None:
         if record is not None and record["kind"] != "unscored":
             show_scored(console, record)
         elif record is not None or name in ("judge", "role adherence"):
-            console.print(f"{name}: {unscored(record)}")
+            console.print(f"{name}: {unscored_line(record)}")
 
 
-def _show_judgment(console: Console, judgment: Record) -> None:
+def _show_judgment(console: Console, judgment: StoredRecord) -> None:
     level = judgment["conversation_level"]
     origin = f"the judge said {judgment['judge_verdict'] or 'nothing clear'}"
     if judgment.get("opinions"):
@@ -67,7 +67,7 @@ def _show_judgment(console: Console, judgment: Record) -> None:
             console.print(f"  [dim]{name}: {escape(entry['note'])}[/dim]")
 
 
-def _show_adherence(console: Console, adherence: Record) -> None:
+def _show_adherence(console: Console, adherence: StoredRecord) -> None:
     console.print(
         f"role adherence {adherence['session_score']:.2f} (95 % interval {ends(adherence['interval'])}, "
         f"{adherence['interval_method']}), {'adherent' if adherence['adherent'] else 'not adherent'}"
@@ -81,13 +81,13 @@ def _show_adherence(console: Console, adherence: Record) -> None:
         _show_reason(console, whole["reason"])
 
 
-def _show_facts(console: Console, factuality: Record) -> None:
+def _show_facts(console: Console, factuality: StoredRecord) -> None:
     precision = factuality.get("precision")
     shown = "no claims" if precision is None else f"precision {precision:.2f}"
     console.print(f"facts: {shown}")
 
 
-def _opinion_line(opinion: Record) -> str:
+def _opinion_line(opinion: StoredRecord) -> str:
     """Return the opinion of one of several judges in one line."""
     text = opinion["verdict"] or f"unscored ({opinion['reason']})"
     if opinion["weakest_turn"] is not None:
@@ -97,7 +97,7 @@ def _opinion_line(opinion: Record) -> str:
     return f"{opinion['judge']}: {text}{'' if opinion['counts'] else ' (not decisive)'}"
 
 
-def _show_claims(console: Console, turn: Record | None) -> None:
+def _show_claims(console: Console, turn: StoredRecord | None) -> None:
     """Print the claims of a turn, one line each."""
     for claim in (turn or {}).get("claims", ()):
         style = {"true": "green", "false": "red"}.get(claim["label"], "dim")
@@ -105,7 +105,7 @@ def _show_claims(console: Console, turn: Record | None) -> None:
         console.print(f"  [{style}]{claim['label']}{basis}: {escape(clip(claim['words']))}[/]")
 
 
-def _show_metrics(console: Console, record: Record) -> None:
+def _show_metrics(console: Console, record: StoredRecord) -> None:
     """Print the overall score and one line for each metric."""
     low, high = record["overall_range"]
     console.print(
@@ -121,7 +121,7 @@ def _show_metrics(console: Console, record: Record) -> None:
         )
 
 
-def _metric_line(metric: Record) -> str:
+def _metric_line(metric: StoredRecord) -> str:
     score, reading = metric["score"], metric["reading"]
     if score is None:
         return f"{metric['name']} n/a ({metric['na']})"
@@ -136,14 +136,16 @@ def _metric_line(metric: Record) -> str:
     return text + (f" [{', '.join(metric['flags'])}]" if metric["flags"] else "")
 
 
-def unscored(record: Record | None) -> str:
+def unscored_line(record: StoredRecord | None) -> str:
     """Return the reason why a record has no score."""
     if record is None:
         return "not scored in this run"
     return f"unscored, {record['reason']}: {escape(clip(record['detail']))}"
 
 
-def _show_turn_scores(console: Console, scores: Record | None, role: Record | None) -> None:
+def _show_turn_scores(
+    console: Console, scores: StoredRecord | None, role: StoredRecord | None
+) -> None:
     parts = []
     if scores is not None:
         for name, value in scores["scores"].items():
@@ -162,7 +164,7 @@ def _show_turn_scores(console: Console, scores: Record | None, role: Record | No
     _show_reason(console, role and role.get("reason"))
 
 
-def _show_reason(console: Console, reason: Record | None) -> None:
+def _show_reason(console: Console, reason: StoredRecord | None) -> None:
     """Print the reason of an answer about the role: kind, justification, and the words of the role that are broken."""
     if not reason:
         return
@@ -197,7 +199,7 @@ def show_pairs(console: Console, pairs: Iterable[StoredPair]) -> None:
             console.print(f"  [green]{figures}[/green]")
 
 
-def _figures(check: Record) -> str:
+def _figures(check: StoredRecord) -> str:
     """Return the figures that verification measured for a pair."""
     parts = [
         f"{name} {check[key]:+.2f}"

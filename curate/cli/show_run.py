@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.printing import cell, ends, listed, model_line, number_table, show_source
+from curate.cli.printing import ends, listed, model_line, number_cell, number_table, show_source
 
 if TYPE_CHECKING:
     from curate.records import (
@@ -108,9 +108,9 @@ def _pair_check_table(manifest: Manifest) -> Table:
 def _show_judge_checks(console: Console, checks: JudgeChecks) -> None:
     """Print how often a run's judge disagrees with itself, and a table of the known ways to fail."""
     from curate.trust.failure_modes import mode_rows
-    from curate.trust.judge_checks import described
+    from curate.trust.judge_checks import checks_in_words
 
-    for line in described(checks):
+    for line in checks_in_words(checks):
         console.print(escape(line))
     table = number_table("known way of judges to fail", "figure", "at most", "", "", texts=("",))
     for *cells, detail in mode_rows(checks.failure_modes):
@@ -119,7 +119,7 @@ def _show_judge_checks(console: Console, checks: JudgeChecks) -> None:
     console.print(table)
 
 
-def turns_in_role(decay: AdherenceDecay) -> str:
+def decay_in_words(decay: AdherenceDecay) -> str:
     """Return after how many turns half of the dialogues have broken their role."""
     if decay.median_turns_in_role is None:
         return "fewer than half of the dialogues break their role"
@@ -132,7 +132,7 @@ def show_decay(console: Console, decay: AdherenceDecay) -> None:
     if decay.slope is not None:
         shown = f" ({ends(decay.slope_interval, '+.3f')})" if decay.slope_interval else ""
         slope = f"{decay.slope:+.3f}{shown} from one turn to the next; "
-    console.print(f"role adherence by turn: {slope}{turns_in_role(decay)}")
+    console.print(f"role adherence by turn: {slope}{decay_in_words(decay)}")
     columns = ("scored", "mean", "95 %", "first broken", "of", "still in role", "95 %")
     table = number_table("reply", *columns)
     table.columns[0].justify = "right"
@@ -141,7 +141,7 @@ def show_decay(console: Console, decay: AdherenceDecay) -> None:
         table.add_row(
             str(reply.position),
             f"{reply.scored:,}",
-            cell(reply.mean, ".3f"),
+            number_cell(reply.mean, ".3f"),
             "" if low is None else f"{low:.3f}-{high:.3f}",
             f"{reply.violations:,}",
             f"{reply.at_risk:,}",
@@ -168,7 +168,7 @@ def _show_metrics(console: Console, report: MetricsReport) -> None:
         table.add_row(
             name,
             f"{metric.weight:.3f}",
-            cell(metric.mean),
+            number_cell(metric.mean),
             f"{metric.scored:,}",
             f"{metric.na:,}",
             f"{metric.poor:,}",

@@ -96,7 +96,7 @@ def hash_model(path: Path) -> str:
         return f"sha256-ends:{digest.hexdigest()}"
 
 
-def local_folder(model: str) -> Path | None:
+def model_folder(model: str) -> Path | None:
     """Return the folder that a model's name is the path of; None where there is none."""
     folder = Path(model).expanduser()
     return folder if folder.is_dir() else None
@@ -108,7 +108,7 @@ def find_folder(model: str) -> Path | None:
     Raises:
         UsageError: it is neither.
     """
-    folder = local_folder(model)
+    folder = model_folder(model)
     if folder is not None or _HUB_ID.fullmatch(model):
         return folder
     raise UsageError(

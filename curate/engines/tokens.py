@@ -30,7 +30,7 @@ import orjson
 
 from curate.engines.base import Request, short_hash, sorted_json
 from curate.engines.layout import Chat, Trunk, special_pattern, take_apart
-from curate.engines.model_files import local_folder
+from curate.engines.model_files import model_folder
 from curate.engines.redaction import redact_request
 from curate.engines.thinking import OPENING, begun_reply
 from curate.errors import EngineError, UsageError, first_line, missing_extra
@@ -339,7 +339,7 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
         from transformers import AutoTokenizer
     except ModuleNotFoundError as error:
         raise missing_extra("transformers", "transformers") from error
-    folder = local_folder(path_or_hub_id)
+    folder = model_folder(path_or_hub_id)
     name = str(folder or path_or_hub_id)
     try:
         return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)

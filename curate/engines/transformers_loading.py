@@ -7,7 +7,7 @@ from typing import Any
 
 from curate.engines.base import ONE_TOKEN, EngineIdentity
 from curate.engines.config import TransformersConfig
-from curate.engines.model_files import hash_folder, local_folder
+from curate.engines.model_files import hash_folder, model_folder
 from curate.engines.token_tree import TokenTree
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.engines.transformers import TransformersEngine
@@ -81,7 +81,7 @@ def _load_model(config: TransformersConfig) -> Any:
     }
     if config.attention is not None:
         options["attn_implementation"] = config.attention
-    name = str(local_folder(config.model) or config.model)
+    name = str(model_folder(config.model) or config.model)
     shows_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -157,7 +157,7 @@ def _grammars(tokenizer: Any, size: int, stops: frozenset[int]) -> Any:
 
 
 def _identify(config: TransformersConfig, model: Any, prompts: PromptTokens) -> EngineIdentity:
-    folder = local_folder(config.model)
+    folder = model_folder(config.model)
     commit = getattr(model.config, "_commit_hash", None)
     dtype = str(model.dtype).removeprefix("torch.")
     packed = getattr(model.config, "quantization_config", None)

@@ -11,7 +11,7 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.model_pool import ModelFacts
 from curate.executors.local import open_local
 from curate.recipe import Recipe
-from curate.stages import Row, Stage, WorkItem
+from curate.stages import Stage, StageRow, WorkItem
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ async def open_executor(
         yield local
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=StageRow)
 
 
 class Runner(Protocol):

@@ -35,7 +35,7 @@ from curate.engines.base import EngineIdentity
 from curate.engines.model_pool import ModelFacts, check_served
 from curate.errors import BudgetReached, CurateError, EngineError, first_line
 from curate.executors.feed import MOST_LOSSES, Feed
-from curate.executors.ray_cluster import count_workers, joined, losses
+from curate.executors.ray_cluster import count_workers, joined_cluster, losses
 from curate.executors.ray_worker import Worker
 from curate.executors.shared_reply_log import Keeper
 from curate.recipe import Recipe
@@ -262,7 +262,7 @@ async def open_ray(
         UsageError: Ray is missing, the address or the resources are wrong.
         EngineError: a model cannot be opened.
     """
-    with joined(recipe.executor) as ray:
+    with joined_cluster(recipe.executor) as ray:
         workers = count_workers(ray, recipe.executor)
         executor = RayExecutor(ray, recipe, accounting, budget)
         try:

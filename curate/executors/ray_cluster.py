@@ -22,7 +22,7 @@ _CONNECT_SECONDS = 10.0
 
 
 @contextmanager
-def joined(config: ExecutorConfig) -> Iterator[Any]:
+def joined_cluster(config: ExecutorConfig) -> Iterator[Any]:
     """Join the cluster and yield `ray`; leave it at the end, unless this process had joined it before.
 
     Raises:
@@ -118,7 +118,7 @@ async def call_on_worker(
         EngineError: the process died.
         CurateError: whatever `work` raises.
     """
-    with joined(config) as ray:
+    with joined_cluster(config) as ray:
         count_workers(ray, config)
         task = ray.remote(_in_worker).options(
             num_cpus=config.cpus_per_worker, num_gpus=config.gpus_per_worker, max_retries=0

@@ -22,7 +22,7 @@ from curate.export.trainer_facts import (
     TrainerRole,
     pairs_in,
 )
-from curate.export.trainer_module import Columns, Row, TrainingFile
+from curate.export.trainer_module import Columns, TrainerRow, TrainingFile
 
 _TOO_LONG = Fate("dropped", "drop the row: it is longer than sequence_len")
 _READS_LITTLE = "axolotl's DPO reads role and content only"
@@ -87,7 +87,7 @@ FACTS: Final = TrainerFacts(
 )
 
 
-def _pair(row: Row) -> Row:
+def _pair(row: TrainerRow) -> TrainerRow:
     refuse_tools(row, FACTS.stages["dpo"].drops_tools)
     refuse_reasoning(row, _READS_LITTLE)
     return {

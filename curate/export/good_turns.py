@@ -50,12 +50,12 @@ class LabelledTurns:
     labels: dict[int, bool]
 
 
-Judged = Judgment | Unscored | None
-Scored = AdherenceScore | Unscored | None
+MaybeJudged = Judgment | Unscored | None
+MaybeScored = AdherenceScore | Unscored | None
 
 
 def mixed_dialogue(
-    dialogue: Dialogue, judged: Judged, scored: Scored, config: SalvageConfig
+    dialogue: Dialogue, judged: MaybeJudged, scored: MaybeScored, config: SalvageConfig
 ) -> MixedDialogue:
     """Return the dialogue with its good turns.
 
@@ -73,8 +73,8 @@ def mixed_dialogue(
     return MixedDialogue(dialogue, tuple(sorted(good)))
 
 
-def labelled_turns(
-    dialogue: Dialogue, judged: Judged, scored: Scored, config: TurnLabelConfig
+def with_turn_labels(
+    dialogue: Dialogue, judged: MaybeJudged, scored: MaybeScored, config: TurnLabelConfig
 ) -> LabelledTurns:
     """Return the dialogue with its good and bad turns; arguments as for `mixed_dialogue`."""
     worst: dict[str, int] = config.max_bad.model_dump()
@@ -87,13 +87,13 @@ def labelled_turns(
     return LabelledTurns(dialogue, dict(sorted(labels.items())))
 
 
-def _scores(judged: Judged) -> Iterator[tuple[int, dict[str, int]]]:
+def _scores(judged: MaybeJudged) -> Iterator[tuple[int, dict[str, int]]]:
     if isinstance(judged, Judgment):
         for turn in judged.per_turn:
             yield turn.turn, turn.scores.model_dump()
 
 
-def _in_role(scored: Scored, number: int) -> bool:
+def _in_role(scored: MaybeScored, number: int) -> bool:
     """Return True if a turn is in role by role adherence; a turn that it could not score is not."""
     if scored is None:
         return True

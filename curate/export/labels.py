@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from curate.export.template_messages import Refused, dump
-from curate.export.trainer_module import Row
+from curate.export.trainer_module import TrainerRow
 
 
 class LabelSpool:
@@ -33,7 +33,7 @@ class LabelSpool:
         self._starts: list[int] = []
         self._labels: dict[bytes, set[bool]] = {}
 
-    def add(self, chosen: Row, rejected: Row, provenance: Mapping[str, Any]) -> None:
+    def add(self, chosen: TrainerRow, rejected: TrainerRow, provenance: Mapping[str, Any]) -> None:
         """Add both sides of a pair, and the pair's provenance.
 
         Raises:
@@ -45,7 +45,7 @@ class LabelSpool:
         self._starts.append(self._file.tell())
         self._file.write(line + b"\n")
 
-    def rows(self) -> Iterator[tuple[Row, dict[str, Any], Refused | None]]:
+    def rows(self) -> Iterator[tuple[TrainerRow, dict[str, Any], Refused | None]]:
         """Yield each row, its provenance, and the refusal if it is not to be written.
 
         Labels alternate; the two sides of a pair are half of all pairs apart.
@@ -75,6 +75,6 @@ class LabelSpool:
         self._path.unlink()
 
 
-def _digest(row: Row) -> bytes:
+def _digest(row: TrainerRow) -> bytes:
     parts = [row["prompt"], row["completion"], row.get("tools")]
     return hashlib.blake2b(orjson.dumps(parts), digest_size=16).digest()

@@ -20,7 +20,7 @@ import orjson
 
 from curate.export.template_messages import Refused, Wire, dump, thinking_and_text
 from curate.export.trainer_facts import Fate, Order, StageFacts, TrainerFacts
-from curate.export.trainer_module import Columns, Row, TrainingFile
+from curate.export.trainer_module import Columns, TrainerRow, TrainingFile
 
 _OPENS, _ANSWERS = ("human", "observation"), ("gpt", "function_call")
 _CALL_WORDS: Final = ("<tool_call>", "</tool_call>")
@@ -83,15 +83,15 @@ FACTS: Final = TrainerFacts(
 )
 
 
-def _sft(row: Row) -> Row:
+def _sft(row: TrainerRow) -> TrainerRow:
     return _conversation(row["messages"], row)
 
 
-def _turn(row: Row) -> Row:
+def _turn(row: TrainerRow) -> TrainerRow:
     return _conversation(row["prompt"] + row["completion"], row)
 
 
-def _pair(row: Row) -> Row:
+def _pair(row: TrainerRow) -> TrainerRow:
     return {
         **_conversation(row["prompt"], row),
         "chosen": _tagged(row["chosen"][0]),
@@ -99,7 +99,7 @@ def _pair(row: Row) -> Row:
     }
 
 
-def _conversation(messages: Sequence[Wire], row: Row) -> Row:
+def _conversation(messages: Sequence[Wire], row: TrainerRow) -> TrainerRow:
     """Return the columns `conversations`, `system` and `tools`; a first system message becomes the column."""
     has_system = bool(messages) and messages[0]["role"] == "system"
     tagged = [_tagged(message) for message in messages[has_system:]]
@@ -143,7 +143,7 @@ def _calls(message: Wire) -> list[dict[str, Any]]:
     ]
 
 
-def _weighted(row: Row) -> Row:
+def _weighted(row: TrainerRow) -> TrainerRow:
     """Return a row for the v1 engine: each message with its parts of content and its loss weight."""
     return {
         "messages": [

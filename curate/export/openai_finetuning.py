@@ -14,7 +14,7 @@ import orjson
 
 from curate.export.template_messages import Refused, Wire, bare, dump, refuse_reasoning
 from curate.export.trainer_facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
-from curate.export.trainer_module import Columns, Row, TrainingFile
+from curate.export.trainer_module import Columns, TrainerRow, TrainingFile
 
 _NO_THINKING = "OpenAI's files have no place for it"
 _REJECTS = "reject the file"
@@ -74,12 +74,12 @@ FACTS: Final = TrainerFacts(
 )
 
 
-def _sft(row: Row) -> Row:
+def _sft(row: TrainerRow) -> TrainerRow:
     refuse_reasoning(row, _NO_THINKING)
     return {"messages": _Ids().messages(row["messages"]), **_tools(row)}
 
 
-def _pair(row: Row) -> Row:
+def _pair(row: TrainerRow) -> TrainerRow:
     refuse_reasoning(row, _NO_THINKING)
     ids = _Ids()
     return {
@@ -89,7 +89,7 @@ def _pair(row: Row) -> Row:
     }
 
 
-def _tools(row: Row) -> Row:
+def _tools(row: TrainerRow) -> TrainerRow:
     return {"tools": orjson.loads(row["tools"])} if "tools" in row else {}
 
 

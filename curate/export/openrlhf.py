@@ -18,7 +18,7 @@ from curate.export.trainer_facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.trainer_module import Columns, Row, TrainingFile
+from curate.export.trainer_module import Columns, TrainerRow, TrainingFile
 
 _NO_TOOLS = "OpenRLHF passes no tools to the chat template"
 _FILLED = Fate("dropped", "drop the row without a warning: the prompt fills max_len")
@@ -72,12 +72,12 @@ FACTS: Final = TrainerFacts(
 )
 
 
-def _without_tools(row: Row) -> Row:
+def _without_tools(row: TrainerRow) -> TrainerRow:
     refuse_tools(row, _NO_TOOLS)
     return row
 
 
-def _turn(row: Row) -> Row:
+def _turn(row: TrainerRow) -> TrainerRow:
     refuse_tools(row, _NO_TOOLS)
     return {"messages": row["prompt"] + row["completion"]}
 

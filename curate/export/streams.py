@@ -29,7 +29,7 @@ from curate.export.provenance import (
 )
 from curate.export.row_files import RowFile
 from curate.export.template_messages import Refused
-from curate.export.trainer_module import Row, TrainingFile
+from curate.export.trainer_module import TrainerRow, TrainingFile
 from curate.records import PreferencePair
 
 _TURNED = Refused("reviewed", "people call the rejected side better")
@@ -63,7 +63,7 @@ class OpenFile:
         self.provenance = Provenance(folder / f"{file.name}.provenance", SIDECARS[self.sidecar])
         self._refused = refused
 
-    def put(self, row: Row) -> bool:
+    def put(self, row: TrainerRow) -> bool:
         """Write a row of the stream in the trainer's form; return True if it went to the head of the file.
 
         Raises:
@@ -72,7 +72,7 @@ class OpenFile:
         return self.rows.append(self.file.make(row))
 
     def offer(
-        self, make: Callable[[], Row], provenance: Mapping[str, Any], ids: Mapping[str, Any]
+        self, make: Callable[[], TrainerRow], provenance: Mapping[str, Any], ids: Mapping[str, Any]
     ) -> bool:
         """Write the row that `make` returns and its provenance, or refuse it; return True if it was written."""
         try:
@@ -239,7 +239,7 @@ def _spool(file: OpenFile, spool: LabelSpool, pair: PreferencePair, config: Expo
     file.pair_ids.add(pair.pair_id)
 
 
-def _new_row(file: OpenFile, pair: PreferencePair, config: ExportConfig) -> Row:
+def _new_row(file: OpenFile, pair: PreferencePair, config: ExportConfig) -> TrainerRow:
     if pair.pair_id in file.pair_ids:
         raise Refused("duplicate_pair_id", "the export already has a pair of this id")
     return pair_row(pair, config)

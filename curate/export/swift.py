@@ -26,7 +26,7 @@ from curate.export.trainer_facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.trainer_module import Columns, Row, TrainingFile
+from curate.export.trainer_module import Columns, TrainerRow, TrainingFile
 
 _MESSAGES = ("messages", "conversation", "conversations")
 _QUERY = ("query", "prompt", "input", "instruction", "question", "problem")
@@ -143,11 +143,11 @@ FACTS: Final = TrainerFacts(
 )
 
 
-def _sft(row: Row) -> Row:
+def _sft(row: TrainerRow) -> TrainerRow:
     return _with_tools({"messages": list(chain.from_iterable(map(_swift, row["messages"])))}, row)
 
 
-def _pair(row: Row) -> Row:
+def _pair(row: TrainerRow) -> TrainerRow:
     prompt = [part for message in row["prompt"] for part in _swift({**message, "train": False})]
     chosen, rejected = (
         [*prompt, *_swift({**row[side][0], "train": True})] for side in ("chosen", "rejected")
@@ -156,11 +156,11 @@ def _pair(row: Row) -> Row:
     return {**pair, "rejected_tools": row["tools"]} if "tools" in row else pair
 
 
-def _reward(row: Row) -> Row:
+def _reward(row: TrainerRow) -> TrainerRow:
     return {**_pair(row), "margin": row["margin"]}
 
 
-def _with_tools(columns: Row, row: Row) -> Row:
+def _with_tools(columns: TrainerRow, row: TrainerRow) -> TrainerRow:
     return {**columns, "tools": row["tools"]} if "tools" in row else columns
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from curate.dialogue import Message, ToolCall, function_tool
-from curate.export.trainer_module import Row
+from curate.export.trainer_module import TrainerRow
 
 
 class Refused(Exception):
@@ -134,18 +134,18 @@ def _is_finite(value: object) -> bool:
 Wire = Mapping[str, Any]
 
 
-def as_it_is(row: Row) -> Row:
+def as_it_is(row: TrainerRow) -> TrainerRow:
     """Return the row unchanged, for a trainer that reads the stream's own form."""
     return row
 
 
-def messages_of(row: Row) -> Iterator[Wire]:
+def messages_of(row: TrainerRow) -> Iterator[Wire]:
     """Yield every message of a row of any stream."""
     for column in ("messages", "prompt", "completion", "chosen", "rejected"):
         yield from row.get(column, ())
 
 
-def refuse_tools(row: Row, because: str) -> None:
+def refuse_tools(row: TrainerRow, because: str) -> None:
     """Refuse a row that offers tools, calls one or holds a result.
 
     Args:
@@ -163,7 +163,7 @@ def refuse_tools(row: Row, because: str) -> None:
             raise Refused("tools_not_carried", f"{use}, and {because}")
 
 
-def refuse_reasoning(row: Row, because: str) -> None:
+def refuse_reasoning(row: TrainerRow, because: str) -> None:
     """Refuse a row with thinking; without `keep_reasoning` no row has any.
 
     Raises:

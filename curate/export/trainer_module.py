@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from curate.export.trainer_facts import TrainerFacts
 
-Row = dict[str, Any]
+TrainerRow = dict[str, Any]
 
 Kind = Literal["sft", "dpo", "reward", "kto", "judgments"]
 """Purpose of rows; `judgments` belong to no trainer and go into one file of their own."""
@@ -63,7 +63,7 @@ class TrainingFile:
     kind: Kind
     stream: Stream
     columns: Columns
-    make: Callable[[Row], Row]
+    make: Callable[[TrainerRow], TrainerRow]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from curate.export.template_messages import Refused, Wire, bare, refuse_reasoning, refuse_tools
 from curate.export.trainer_facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
-from curate.export.trainer_module import Columns, Row, TrainingFile
+from curate.export.trainer_module import Columns, TrainerRow, TrainingFile
 
 _NO_TOOLS = "verl's Parquet would fill each tool and call with the keys of all others"
 _TEXTS_ONLY = "verl's reward model reads plain texts"
@@ -60,17 +60,17 @@ FACTS: Final = TrainerFacts(
 _MARKERS: Final = tuple(f"\n\n{speaker}:" for speaker in _SPEAKERS.values())
 
 
-def _sft(row: Row) -> Row:
+def _sft(row: TrainerRow) -> TrainerRow:
     refuse_tools(row, _NO_TOOLS)
     refuse_reasoning(row, _NO_THINKING)
     return {"messages": [bare(message) for message in row["messages"]]}
 
 
-def _masked(_: Row) -> Row:
+def _masked(_: TrainerRow) -> TrainerRow:
     raise Refused("mask_not_carried", "verl trains on every assistant message of a row")
 
 
-def _texts(row: Row) -> Row:
+def _texts(row: TrainerRow) -> TrainerRow:
     refuse_tools(row, FACTS.stages["reward"].drops_tools)
     refuse_reasoning(row, _TEXTS_ONLY)
     return {

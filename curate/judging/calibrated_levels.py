@@ -28,7 +28,7 @@ from curate.records import (
     UnscoredReason,
 )
 from curate.records.calibration import MetricCalibration
-from curate.records.calibration_file import check_same_judge, described
+from curate.records.calibration_file import check_same_judge, identity_fields
 from curate.records.metrics import MetricScore, MetricsScore
 from curate.records.readings import conversation_value, metric_digit, metric_value, turn_value
 
@@ -49,7 +49,7 @@ def check_judge(calibration: Calibration, identity: JudgeIdentity) -> None:
     if fitted is not None:
         fix = "run `curate calibrate` on a run of this judge, or leave judge.calibration out"
         check_same_judge(
-            described(fitted), described(identity), "judge.calibration", fix, _COMPARED
+            identity_fields(fitted), identity_fields(identity), "judge.calibration", fix, _COMPARED
         )
 
 
@@ -61,11 +61,11 @@ def check_adherence(calibration: Calibration | None, identity: JudgeIdentity | N
     fitted = calibration.good.adherence if calibration and calibration.good else None
     if fitted is None:
         return
-    here = {"role adherence": "by no judge"} if identity is None else described(identity)
+    here = {"role adherence": "by no judge"} if identity is None else identity_fields(identity)
     names = (*_COMPARED_ADHERENCE, "role adherence")
     key = "p_good of judge.calibration, by its scores of role adherence,"
     fix = "score adherence in the same way, or run `curate calibrate` on a run like this one"
-    check_same_judge(described(fitted), here, key, fix, names)
+    check_same_judge(identity_fields(fitted), here, key, fix, names)
 
 
 def check_good_metrics(calibration: Calibration | None, identity: JudgeIdentity | None) -> None:
@@ -76,15 +76,15 @@ def check_good_metrics(calibration: Calibration | None, identity: JudgeIdentity 
     fitted = calibration.good.metrics if calibration and calibration.good else None
     if fitted is None:
         return
-    here = {"metrics": "none"} if identity is None else described(identity)
+    here = {"metrics": "none"} if identity is None else identity_fields(identity)
     key = "p_good of judge.calibration, by its metrics,"
     fix = "score the same metrics in the same way, or run `curate calibrate` on a run like this one"
-    check_same_judge(described(fitted), here, key, fix, (*_COMPARED, "metrics"))
+    check_same_judge(identity_fields(fitted), here, key, fix, (*_COMPARED, "metrics"))
 
 
 def check_metric_judge(calibration: MetricCalibration, identity: JudgeIdentity) -> None:
     """Raise a UsageError where levels of metrics were fitted to another judge, or to other metrics."""
-    fitted, here = described(calibration.identity.uncalibrated()), described(identity)
+    fitted, here = identity_fields(calibration.identity.uncalibrated()), identity_fields(identity)
     fix = "run `curate calibrate` on a run of this judge with these metrics, or leave metrics.calibration out"
     check_same_judge(fitted, here, "metrics.calibration", fix, _COMPARED_METRICS)
 

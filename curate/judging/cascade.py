@@ -16,9 +16,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from curate.engines.config import EngineConfig
 from curate.errors import UsageError
-from curate.judging.opinions import Judged, Juror, with_opinions
+from curate.judging.opinions import Juror, with_opinions
 from curate.records import CascadeFit, Doubt, JudgeIdentity, Judgment, ScoringMode, Unscored
-from curate.records.calibration_file import check_same_judge, described, read_cascade_fit
+from curate.records.calibration_file import check_same_judge, identity_fields, read_cascade_fit
 from curate.records.config import Config
 from curate.records.readings import all_readings, mean_spread
 
@@ -120,7 +120,7 @@ def check_cascade(
         return
     for fitted, here in zip(config.fit.judges, judges, strict=True):
         fix = "fit it with these judges: curate calibrate RUN --cascade"
-        check_same_judge(described(fitted), described(here), "models.judge.fit", fix)
+        check_same_judge(identity_fields(fitted), identity_fields(here), "models.judge.fit", fix)
 
 
 def doubt_of(judgment: Judgment, how: Doubt) -> float | None:
@@ -141,7 +141,7 @@ async def judge_by_cascade(
     identity: JudgeIdentity,
     *,
     content_hash: str,
-) -> Judged:
+) -> Judgment | Unscored:
     """Return the small judge's record of a dialogue, or the large one's, under the cascade's identity.
 
     Unscored where the one that decides gives no scores: an unsure judge does not stand in for the other.

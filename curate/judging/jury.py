@@ -15,7 +15,6 @@ from typing import Literal
 
 from curate.judging.metrics.catalogue import HIGHEST
 from curate.judging.metrics.weighing import shares, with_metrics
-from curate.judging.opinions import Judged
 from curate.judging.session import STAGE, shared_reason
 from curate.judging.tokens_mode import DIGIT_VALUES, share_reading
 from curate.judging.verdict import rule_verdict, weakest_turn
@@ -47,7 +46,7 @@ def combine(
     rules: Mapping[str, JuryRule],
     judges: Sequence[str],
     min_scored_share: float | None = None,
-) -> Judged:
+) -> Judgment | Unscored:
     """Join several judges' judgments of a dialogue; a turn that one could not score is unscored.
 
     Args:

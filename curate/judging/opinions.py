@@ -22,8 +22,7 @@ from curate.records import (
 )
 from curate.records.readings import conversation_value, metric_value, turn_value
 
-Judged = Judgment | Unscored
-Record = TypeVar("Record", Judgment, AdherenceScore, MetricsScore)
+OpinionRecord = TypeVar("OpinionRecord", Judgment, AdherenceScore, MetricsScore)
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class Metered:
 
 
 @dataclass(frozen=True, slots=True)
-class MeteredRecord(Generic[Record]):
+class MeteredRecord(Generic[OpinionRecord]):
     """A judge's own record of a dialogue, and what it took.
 
     Attributes:
@@ -57,7 +56,7 @@ class MeteredRecord(Generic[Record]):
     """
 
     judge: str
-    row: Record | Unscored
+    row: OpinionRecord | Unscored
     used: Metered
 
     def opinion(self, *, counts: bool = True, doubt: float | None = None) -> JudgeOpinion:
@@ -83,7 +82,7 @@ class MeteredRecord(Generic[Record]):
         return row.model_copy(update={"detail": detail, "requests": requests})
 
 
-Juror = Callable[[], Awaitable[MeteredRecord[Record]]]
+Juror = Callable[[], Awaitable[MeteredRecord[OpinionRecord]]]
 """A judge as a jury or a cascade asks it."""
 
 
@@ -125,13 +124,13 @@ def disagreement(opinions: Sequence[JudgeOpinion]) -> float | None:
 
 
 def together(
-    records: Sequence[MeteredRecord[Record]],
-    combine: Callable[[Sequence[Record]], Record | Unscored],
+    records: Sequence[MeteredRecord[OpinionRecord]],
+    combine: Callable[[Sequence[OpinionRecord]], OpinionRecord | Unscored],
     identity: JudgeIdentity,
-) -> Record | Unscored:
+) -> OpinionRecord | Unscored:
     """Join several judges' records, their opinions beside; unscored where one judge could not score."""
     requests = sum(each.used.requests for each in records)
-    rows: list[Record] = []
+    rows: list[OpinionRecord] = []
     for each in records:
         if isinstance(each.row, Unscored):
             return each.named(each.row, requests)
@@ -143,8 +142,8 @@ def together(
 
 
 def with_opinions(
-    row: Record, opinions: Sequence[JudgeOpinion], identity: JudgeIdentity, requests: int
-) -> Record:
+    row: OpinionRecord, opinions: Sequence[JudgeOpinion], identity: JudgeIdentity, requests: int
+) -> OpinionRecord:
     """Return a record of several judges under their joint identity, with the opinions of each beside it."""
     return row.model_copy(
         update={

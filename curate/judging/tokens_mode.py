@@ -79,9 +79,9 @@ class ItemReading:
     mass: LabelMass
 
 
-Key = tuple[int | None, str]
+ItemKey = tuple[int | None, str]
 """Turn (None for the conversation) and name of an item."""
-LabelReadings = dict[Key, ItemReading | Failure]
+LabelReadings = dict[ItemKey, ItemReading | Failure]
 
 
 def items_of(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> list[LabelQuestion]:
@@ -248,12 +248,12 @@ async def _ask_items(
     scope: Scope,
     wordings: range,
     *,
-    only: Collection[Key] | None = None,
+    only: Collection[ItemKey] | None = None,
 ) -> LabelReadings:
     """Ask the scope's items in each wording (verdict and weakest turn have only one), or `only` some of them again."""
     config = session.config
     prefix = config.answer_prefix if only is None else config.retry_prefix
-    wordings_of_item: dict[Key, list[LabelQuestion]] = {}
+    wordings_of_item: dict[ItemKey, list[LabelQuestion]] = {}
     for wording in wordings:
         for item in items_of(scope, session.texts, wording=wording):
             key = (item.turn, item.name)

@@ -170,7 +170,7 @@ def _read(
         text = _ECHOED_FENCE.sub(r"\1", text).strip()
     is_call = bool(original.tool_calls)
     original_names = (call.name for call in original.tool_calls)
-    reply = read_calls(completion, text, {*tool_names(tools), *original_names})
+    reply = calls_of_reply(completion, text, {*tool_names(tools), *original_names})
     if reply.problem:
         return _without(candidate, DropReason.NO_CANDIDATE, reply.problem)
     if is_call and not reply.calls:
@@ -212,7 +212,7 @@ class ReadCalls:
     problem: str = ""
 
 
-def read_calls(completion: Completion, text: str, offered: Collection[str]) -> ReadCalls:
+def calls_of_reply(completion: Completion, text: str, offered: Collection[str]) -> ReadCalls:
     """Return the tool calls of a reply.
 
     Args:

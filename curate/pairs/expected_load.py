@@ -12,7 +12,7 @@ from dataclasses import replace
 from curate.dialogue import Dialogue, Message
 from curate.pairs.candidates import Candidate
 from curate.pairs.config import ForkConfig, VerifyConfig
-from curate.pairs.fork import Fork, candidates_of, joined, open_fork, unusable, whole_issue
+from curate.pairs.fork import Fork, candidates_of, one_line, open_fork, unusable, whole_issue
 from curate.pairs.fork_points import find_forks
 from curate.pairs.judge_functions import ForkAsks, JudgeAsks
 from curate.pairs.questions import repair_suffices
@@ -47,7 +47,7 @@ async def ask_as_a_fork(
         if scores is None:
             continue
         issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
-        fork = replace(fork, issue=joined(*issues))
+        fork = replace(fork, issue=one_line(*issues))
         passed = await _passing_message(fork)
         if passed is None:
             continue

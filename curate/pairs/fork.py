@@ -35,11 +35,11 @@ from curate.pairs.verification import (
     check_texts,
     compare_orders,
     cut_after,
-    decide,
+    decide_check,
     score_chosen,
     score_rejected,
     token_ratio,
-    unscored,
+    unscored_check,
     weigh,
 )
 from curate.records import DropReason, Judgment, PairCheck, PreferencePair, Unscored
@@ -231,7 +231,7 @@ async def _fork_at(
     if rejected is None or finding.drop_reason is not None:
         return fork.dropped(finding)
     issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
-    fork = replace(fork, issue=joined(how, *issues, *faults.get(fork.turn, ())))
+    fork = replace(fork, issue=one_line(how, *issues, *faults.get(fork.turn, ())))
     if config.early_stop:
         return await _first_to_pass(fork, rejected)
     if config.guided_revision:
@@ -244,11 +244,11 @@ async def whole_issue(fork: Fork) -> str:
     """Return the flaw in words for a reviser: what is known of it and the broken principles, else ask for it."""
     broken = await criticise(fork.prompt, fork.rejected, fork.asks, fork.config)
     if fork.issue or broken:
-        return joined(fork.issue, broken)
+        return one_line(fork.issue, broken)
     return await fork.asks.describe_issue(cut_after(fork.prompt, fork.rejected), fork.turn)
 
 
-def joined(*parts: str) -> str:
+def one_line(*parts: str) -> str:
     """Join what is known of a flaw to one line."""
     return "; ".join(part.strip() for part in parts if part.strip())
 
@@ -369,7 +369,7 @@ async def _score(
     if finding.drop_reason is None:
         finding = await compare_orders(sides, finding.check, judging, config)
     if finding.drop_reason is None:
-        finding = decide(finding.check, config)
+        finding = decide_check(finding.check, config)
     if finding.drop_reason is not None:
         return fork.record(candidate, finding.drop_reason, finding.detail, finding.check)
     return _Scored(candidate, message, ratio, finding.check)
@@ -386,7 +386,7 @@ async def _confirm(fork: Fork, entry: _Scored) -> CheckOutcome:
     judged = await asks.rejudge(sides.parts[0])
     if isinstance(judged, Unscored):
         detail = f"judged with the repaired turn: {judged.reason} {judged.detail}".strip()
-        return unscored(finding.check, judged.reason, detail)
+        return unscored_check(finding.check, judged.reason, detail)
     bad = [(turn, names) for turn, names in flaws_by_turn(judged, config).items() if names]
     check = finding.check.model_copy(update={"confirmed": not bad})
     if bad:

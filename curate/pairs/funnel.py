@@ -19,9 +19,9 @@ from curate.records import DropReason, FunnelStage, PreferencePair
 FunnelKind = Literal["fork", "natural"]
 FUNNEL_KINDS: tuple[FunnelKind, ...] = get_args(FunnelKind)
 
-Stages = tuple[tuple[str, frozenset[str]], ...]
+FunnelSteps = tuple[tuple[str, frozenset[str]], ...]
 
-_FORK_STAGES: Stages = tuple(
+_FORK_STAGES: FunnelSteps = tuple(
     (name, frozenset(reason for reason in DropReason if reason.place == name))
     for name in dict.fromkeys(reason.place for reason in DropReason)
     if name is not None
@@ -30,7 +30,7 @@ _TEXTS = dict(_FORK_STAGES)["differ"]
 _AFTERWARDS = frozenset({DropReason.CONTAMINATED, DropReason.SPLIT_LEAK})
 """Given to pairs that had passed, when the whole run is looked at."""
 _VERIFIED = "verified"
-_NATURAL_STAGES: Stages = (
+_NATURAL_STAGES: FunnelSteps = (
     ("in the data", frozenset({"data"})),
     ("differ", _TEXTS),
     (_VERIFIED, frozenset({"judged"})),
@@ -99,7 +99,7 @@ def _distinct(hashes: array[int]) -> int:
 
 
 def _waterfall(
-    unit: str, outcomes: Mapping[tuple[str, str], int], stages: Stages
+    unit: str, outcomes: Mapping[tuple[str, str], int], stages: FunnelSteps
 ) -> tuple[FunnelStage, ...]:
     """Return the stages one by one from outcomes by (where, code): the empty code passed."""
     entered = sum(outcomes.values())

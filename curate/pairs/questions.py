@@ -20,7 +20,7 @@ from curate.pairs.fork_points import (
 from curate.pairs.judge_functions import ForkAsks
 from curate.pairs.pair_prompts import NONE, failed_questions, suffices_questions
 from curate.pairs.prefix import with_messages
-from curate.pairs.verification import CheckOutcome, unscored
+from curate.pairs.verification import CheckOutcome, unscored_check
 from curate.records import DropReason, Judgment, PairCheck
 
 
@@ -36,7 +36,7 @@ async def repair_suffices(
     questions = suffices_questions(dialogue, point.turn, later)
     choice = await ask_choice(questions, asks.judging, config.min_coverage)
     if choice.best is None:
-        return unscored(nothing, choice.reason, f"does it suffice: {choice.detail}")
+        return unscored_check(nothing, choice.reason, f"does it suffice: {choice.detail}")
     if choice.best != "yes":
         later_turns = ", ".join(map(str, later))
         detail = f"the judge says that a fault of turn {later_turns} would stay"
@@ -62,7 +62,7 @@ async def failed_message(
     questions = failed_questions(part, turn.number, messages, texts)
     choice = await ask_choice(questions, asks.judging, config.min_coverage)
     if choice.best is None:
-        return unscored(PairCheck(), choice.reason, f"which message failed: {choice.detail}")
+        return unscored_check(PairCheck(), choice.reason, f"which message failed: {choice.detail}")
     if choice.best == NONE:
         return at_message(dialogue, replace(point, index=turn.last_assistant_text)), ""
     failure = options[choice.best]

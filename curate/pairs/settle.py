@@ -136,7 +136,7 @@ def hold_by_itself(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
     return hold(check, config, abs(pull_of(check) or 0.0))
 
 
-def settle(pair: PreferencePair, totals: Survey, config: VerifyConfig) -> PreferencePair:
+def settle_pair(pair: PreferencePair, totals: Survey, config: VerifyConfig) -> PreferencePair:
     """Return the pair as decided: one that was left open, as there is no curve, passes or is dropped."""
     check = pair.check
     if pair.drop_reason is not None or check is None or check.decided_by != "uncalibrated":

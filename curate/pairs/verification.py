@@ -124,7 +124,7 @@ class CheckOutcome:
     detail: str = ""
 
 
-def unscored(check: PairCheck, reason: str, detail: str) -> CheckOutcome:
+def unscored_check(check: PairCheck, reason: str, detail: str) -> CheckOutcome:
     """Return the finding where the judge could not answer; `reason` is a code of `records.Unscored`."""
     return CheckOutcome(check.model_copy(update={"unscored": reason}), DropReason.UNSCORED, detail)
 
@@ -165,7 +165,7 @@ def weigh(
     return CheckOutcome(check)
 
 
-def decide(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
+def decide_check(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
     """Decide by the readings of a check that holds margin and preference; pure.
 
     Drop reasons: `rejected_preferred` where the evidence does not speak for the chosen side, `below_margin` where it
@@ -266,7 +266,7 @@ async def compare_orders(
     )
     unread = next((pick for pick in picks if pick.label is None), None)
     if unread is not None:
-        return unscored(check, unread.reason, f"comparison: {unread.detail}")
+        return unscored_check(check, unread.reason, f"comparison: {unread.detail}")
     return CheckOutcome(check)
 
 
@@ -327,7 +327,7 @@ async def check_specifics(
         questions = specifics_questions(prompt, chosen, details[at : at + _DETAILS_AT_ONCE])
         choice = await ask_choice(questions, asks, config.min_coverage)
         if choice.best is None:
-            return unscored(check, choice.reason, f"details: {choice.detail}")
+            return unscored_check(check, choice.reason, f"details: {choice.detail}")
         if choice.best != NONE:
             check = check.model_copy(update={"ungrounded": choice.best})
             detail = f"nothing supports {choice.best!r}"
@@ -349,7 +349,7 @@ async def check_role_and_facts(
             scored: AdherenceTurn = await asks.score_role(part, sides.turn)
             if scored.score is None:
                 reason = scored.unscored or ""
-                return unscored(check, reason, f"role adherence: {reason}")
+                return unscored_check(check, reason, f"role adherence: {reason}")
             scores.append(scored.score)
         chosen, rejected = scores
         check = check.model_copy(update={"chosen_role": chosen, "rejected_role": rejected})
@@ -367,7 +367,9 @@ async def _check_facts(sides: Sides, check: PairCheck, asks: JudgeAsks) -> Check
     for part in sides.parts:
         claims = await asks.score_facts(part, sides.turn)
         if isinstance(claims, Unscored):
-            return unscored(check, claims.reason, f"facts: {claims.reason} {claims.detail}".strip())
+            return unscored_check(
+                check, claims.reason, f"facts: {claims.reason} {claims.detail}".strip()
+            )
         values.append(1.0 if claims.precision is None else claims.precision)
     chosen, rejected = values
     check = check.model_copy(update={"chosen_facts": chosen, "rejected_facts": rejected})
@@ -399,11 +401,11 @@ async def score_rejected(
     part = cut_after(prompt, rejected)
     if not any(scored_turn.number == turn and scored_turn.in_rubric for scored_turn in part.turns):
         detail = f"the rubric does not score turn {turn}"
-        return None, unscored(PairCheck(), UnscoredReason.NO_ASSISTANT_TURN, detail)
+        return None, unscored_check(PairCheck(), UnscoredReason.NO_ASSISTANT_TURN, detail)
     scores = await score_side(part, turn, asks, config.wordings)
     if isinstance(scores, Unscored):
         detail = f"original: {scores.reason} {scores.detail}".strip()
-        return None, unscored(PairCheck(), scores.reason, detail)
+        return None, unscored_check(PairCheck(), scores.reason, detail)
     check = PairCheck(rejected_scores=scores.means)
     levels = {
         name: asks.levels[name].level(mean) if name in asks.levels else mean
@@ -423,7 +425,7 @@ async def score_chosen(
     scores = await score_side(sides.parts[0], sides.turn, asks, config.wordings)
     if isinstance(scores, Unscored):
         detail = f"{scores.reason} {scores.detail}".strip()
-        return None, unscored(check, scores.reason, detail)
+        return None, unscored_check(check, scores.reason, detail)
     return scores, CheckOutcome(check)
 
 
@@ -461,7 +463,7 @@ async def verify_sides(
     compared = await compare_orders(sides, weighed.check, asks, config)
     if compared.drop_reason is not None:
         return compared
-    decided = decide(compared.check, config)
+    decided = decide_check(compared.check, config)
     for step in (original, weighed, decided):
         if step.drop_reason is not None and not (may_be_fine and step is original):
             return CheckOutcome(decided.check, step.drop_reason, step.detail)

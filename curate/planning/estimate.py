@@ -28,7 +28,7 @@ from curate.engines.cache import ReplyCache
 from curate.engines.model_pool import Described, ModelsByRole
 from curate.engines.redaction import Redact, redact_request, redactor
 from curate.engines.stand_in import FREE_REPLY_TOKENS, Expected, LookUp, nothing_kept
-from curate.planning.metering import Load, Meter, TokenCounter, summed, token_counter
+from curate.planning.metering import Load, Meter, TokenCounter, sum_loads, token_counter
 from curate.recipe import Recipe
 from curate.records import (
     Estimate,
@@ -192,7 +192,7 @@ def estimate_left(
     """
     parts = _parts_left(recipe, sample, models, kept_rows)
     stages = {
-        name: scale.stage([summed(of.values()) for of in loads])
+        name: scale.stage([sum_loads(of.values()) for of in loads])
         for name, (scale, loads) in parts.items()
     }
 
@@ -253,8 +253,10 @@ def _scaled_up(
     rates: Rates | None,
     assumptions: list[str],
 ) -> Estimate:
-    each = [[summed(loads.values()) for loads in per_dialogue] for per_dialogue in stages.values()]
-    whole = [summed(loads) for loads in zip(*each, strict=True)]
+    each = [
+        [sum_loads(loads.values()) for loads in per_dialogue] for per_dialogue in stages.values()
+    ]
+    whole = [sum_loads(loads) for loads in zip(*each, strict=True)]
     scale = _Scale(sampled, total)
     cached, uncached = (
         _costs(recipe, stages, sampled, with_cache=with_cache) for with_cache in (True, False)

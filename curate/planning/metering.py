@@ -64,7 +64,7 @@ class Load(NamedTuple):
         return None if prices is None else cost_of(usage, prices)
 
 
-def summed(loads: Iterable[Load]) -> Load:
+def sum_loads(loads: Iterable[Load]) -> Load:
     """Return the sum of the loads."""
     return Load(*map(sum, zip(*loads, Load(), strict=True)))
 
@@ -97,7 +97,7 @@ class Meter:
 
     def load(self, calls: Iterable[Expected]) -> Load:
         """Return the load of calls that follow those counted before."""
-        return summed(self._load(call) for call in calls)
+        return sum_loads(self._load(call) for call in calls)
 
     def _load(self, call: Expected) -> Load:
         prompt, prefilled = self.measure(self.counter.render(call.request))

@@ -20,7 +20,7 @@ import yaml
 
 from curate.errors import PACKAGE, CurateError, UsageError, installed_from, requirement
 from curate.publishing.judgments import BINS, DialogueCounts
-from curate.publishing.local_paths import published, shortened
+from curate.publishing.local_paths import published, without_folders
 from curate.publishing.measured import MeasuredTrust, first_sentence, measured_parts
 from curate.publishing.published_tables import EXPORTED, PublishedFile
 from curate.publishing.run_funnel import FunnelStep
@@ -35,7 +35,7 @@ from curate.records import (
 )
 from curate.report.charts import Panel, curve, distributions
 from curate.trust.failure_modes import mode_rows
-from curate.trust.judge_checks import described
+from curate.trust.judge_checks import checks_in_words
 from curate.untrusted import visible
 
 _SIZES: Final = (
@@ -141,7 +141,7 @@ def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(undefined=StrictUndefined, trim_blocks=True)
-    environment.filters |= {"cell": _cell, "shortened": shortened}
+    environment.filters |= {"cell": _cell, "shortened": without_folders}
     return environment.from_string(
         (resources.files(__package__) / "card.md").read_text(encoding="utf-8")
     )
@@ -212,7 +212,7 @@ def check_licences(options: Sequence[str], sources: Sequence[Mapping[str, Any]])
     licences = list(options) or [str(source.get("license") or "") for source in sources]
     if not all(licences):
         without = [
-            shortened(str(source.get("name") or source.get("path")))
+            without_folders(str(source.get("name") or source.get("path")))
             for source in sources
             if not source.get("license")
         ]
@@ -381,7 +381,7 @@ def _judges(manifest: Manifest) -> list[tuple[str, ...]]:
                 (
                     f"{stage}, {identity.engine} {at}" if several else stage,
                     judge.engine,
-                    shortened(judge.model),
+                    without_folders(judge.model),
                     judge.revision or "-",
                     judge.quantisation or "-",
                     judge.mode or "-",
@@ -392,7 +392,7 @@ def _judges(manifest: Manifest) -> list[tuple[str, ...]]:
     for role in ("policy", "reviser"):
         config = models.get(role)
         if config and manifest.recipe.get("fork"):
-            model = shortened(str(config.get("model", "-")))
+            model = without_folders(str(config.get("model", "-")))
             rows.append((role, str(config.get("engine", "-")), model, "-", "-", "-", "-"))
     return rows
 
@@ -411,7 +411,7 @@ def _decisions(manifest: Manifest) -> list[str]:
 
 def _judge_checks(manifest: Manifest) -> list[str]:
     """Return a sentence each on how several judges agree, and on how often a judge disagrees with itself."""
-    lines = described(manifest.judge_checks) if manifest.judge_checks is not None else []
+    lines = checks_in_words(manifest.judge_checks) if manifest.judge_checks is not None else []
     several = [
         f"{name}: {report.sentence}".rstrip(".")
         for name, report in (("jury", manifest.jury), ("cascade", manifest.cascade))
@@ -434,7 +434,8 @@ def _sources(facts: CardFacts) -> list[tuple[str, ...]]:
             (
                 str(source.get("name")),
                 ", ".join(
-                    shortened(str(item)) for item in ([path] if isinstance(path, str) else path)
+                    without_folders(str(item))
+                    for item in ([path] if isinstance(path, str) else path)
                 ),
                 " ".join(
                     str(config[key]) for key in ("config", "split", "revision") if config.get(key)

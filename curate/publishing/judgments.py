@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import CurateError
-from curate.publishing.local_paths import shortened
+from curate.publishing.local_paths import without_folders
 from curate.publishing.published_tables import PublishedFile, Shards, SplitName, has_split
 from curate.publishing.row_cleaning import RowCleaner
 from curate.records import CONVERSATION_DIMENSIONS, SCORING, TURN_DIMENSIONS, Manifest, StageName
@@ -232,7 +232,7 @@ _JUDGED = ("verdict", "judge_verdict", "weakest_turn", "judge_weakest_turn", "de
 
 def _judge(record: dict[str, Any]) -> str:
     parts = (record["identity"].get(name) for name in ("engine", "model", "revision", "mode"))
-    return shortened(" ".join(part for part in parts if part))
+    return without_folders(" ".join(part for part in parts if part))
 
 
 def _schema(stages: Collection[StageName]) -> Any:

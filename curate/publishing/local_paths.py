@@ -16,7 +16,7 @@ _PRIVATE = frozenset({"base_url", "address", "api_key_env", "reuse"})
 HIDDEN = "(not published)"
 
 
-def shortened(text: str) -> str:
+def without_folders(text: str) -> str:
     """Return a text with absolute paths cut to their last part."""
     return _PLACE.sub(r"\1", text)
 
@@ -49,4 +49,4 @@ def _without_places(value: Any, stays: Callable[[Any, Any], bool]) -> Any:
         }
     if isinstance(value, (list, tuple)):
         return [_without_places(item, stays) for item in value]
-    return shortened(value) if isinstance(value, str) else value
+    return without_folders(value) if isinstance(value, str) else value

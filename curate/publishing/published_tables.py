@@ -19,7 +19,7 @@ import polars as pl
 
 from curate.errors import CurateError, UsageError
 from curate.export.provenance import LINEAGE, PAIR_SIDECAR, SFT_SIDECAR
-from curate.publishing.local_paths import shortened
+from curate.publishing.local_paths import without_folders
 from curate.publishing.row_cleaning import RowCleaner
 from curate.storage.parquet_files import is_json, json_array, readable, row_count
 from curate.storage.whole_files import make_file, make_folder
@@ -296,7 +296,7 @@ def _row_facts(lines: pl.DataFrame, config: str) -> pl.DataFrame:
     """Return identity and lineage of rows, with paths cut to their last part."""
     local = [name for name in ("judge", "policy", "lineage_file") if name in lines.columns]
     return lines.select(_ROW_FACTS[config]).with_columns(
-        pl.col(name).map_elements(shortened, return_dtype=pl.String)
+        pl.col(name).map_elements(without_folders, return_dtype=pl.String)
         for name in local
         if name in _ROW_FACTS[config]
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.reference.scorer import check as check_method
+from curate.adherence.reference.scorer import check_scorer as check_method
 from curate.engines.config import Prices
 from curate.engines.keys import refuse_keys
 from curate.engines.personal_data import PersonalData

@@ -187,7 +187,7 @@ def check_same_judge(
         )
 
 
-def described(identity: JudgeIdentity) -> dict[str, Any]:
+def identity_fields(identity: JudgeIdentity) -> dict[str, Any]:
     """Return an identity as one mapping, with the keys of `sampling` beside the others; for `OtherJudge.between`."""
     fields = identity.model_dump()
     sampling: dict[str, Any] = fields.pop("sampling")

@@ -17,7 +17,7 @@ ProbeUnit = Literal["share", "net", "points"]
 """A share (0-1); the share in one direction minus the other (-1 to 1); points of a score from 1 to 5."""
 ProbeState = Literal["pass", "fail", "unclear", "not_run"]
 
-Interval = tuple[float, float]
+IntervalEnds = tuple[float, float]
 
 
 class ProbeOutcome(Frozen):
@@ -55,7 +55,7 @@ class ProbeLine(Frozen):
         0, description="Number of clean dialogues they are made from (the clusters)."
     )
     value: float | None = Field(None, description="Mean over the cases.")
-    interval: Interval | None = Field(None, description="95 % interval, clustered by dialogue.")
+    interval: IntervalEnds | None = Field(None, description="95 % interval, clustered by dialogue.")
     against: float | None = Field(None, description="Mean expected by chance, or 0.")
     p_value: float | None = Field(None, description="Two-sided p-value, clustered by dialogue.")
     q_value: float | None = Field(
@@ -115,7 +115,7 @@ class ComparedLine(Frozen):
     first: float = Field(description="Mean of the first card.")
     second: float = Field(description="Mean of the second card.")
     difference: float = Field(description="First minus second, over the same cases.")
-    interval: Interval | None = Field(
+    interval: IntervalEnds | None = Field(
         None, description="95 % interval of the difference, clustered by dialogue."
     )
     p_value: float | None = Field(None, description="Two-sided p-value, clustered by dialogue.")

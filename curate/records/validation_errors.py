@@ -12,7 +12,7 @@ from curate.errors import UsageError
 
 T = TypeVar("T")
 Location = tuple[int | str, ...]
-Models = Sequence[type[BaseModel]]
+ModelTypes = Sequence[type[BaseModel]]
 
 _SCHEMA: Final = "`curate schema recipe` prints every key with its type and meaning"
 _EXPECTED: Final = {
@@ -42,7 +42,7 @@ def validated(kind: Any, value: object, what: str) -> Any:
         raise _explained(error, what, _models_in(kind)) from error
 
 
-def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
+def _explained(error: ValidationError, what: str, roots: ModelTypes) -> UsageError:
     problems = [(*_walk(problem["loc"], roots), problem) for problem in error.errors()]
     lines = []
     for place, section, inside, problem in problems:
@@ -73,7 +73,7 @@ def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
     return UsageError(what, got="\n    ".join(dict.fromkeys(lines)), fix=_SCHEMA)
 
 
-def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
+def _walk(location: Location, roots: ModelTypes) -> tuple[str, ModelTypes, ModelTypes]:
     """Return a place as a user writes it, the models its last key could belong to, and those that stand there.
 
     pydantic's names for the branch of a union are left out; an engine's name chooses the branch.
@@ -94,7 +94,7 @@ def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
     return ".".join(keys), section, models
 
 
-def _hint(key: str, models: Models, roots: Models) -> str:
+def _hint(key: str, models: ModelTypes, roots: ModelTypes) -> str:
     """Return what replaced an unknown key, the nearest key, or the engine that has it, in words."""
     for model in models:
         if key in (removed := getattr(model, "gone", {})):
@@ -141,7 +141,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
-def _models_in_all(models: Models) -> list[type[BaseModel]]:
+def _models_in_all(models: ModelTypes) -> list[type[BaseModel]]:
     """Return these models and all models in their fields, each once."""
     all_models: dict[type[BaseModel], None] = {}
     queue = list(models)

@@ -32,7 +32,7 @@ def encoded(values: Sequence[Any]) -> dict[str, Any]:
     return {"d": list(places), "c": codes}
 
 
-def kind_of(dtype: pl.DataType) -> str:
+def column_kind(dtype: pl.DataType) -> str:
     """Return how the page filters and sorts a column: number, boolean, list or text."""
     if dtype == pl.Boolean:
         return "boolean"

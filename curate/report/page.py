@@ -35,7 +35,7 @@ def pack(data: bytes) -> bytes:
     return base64.b64encode(zlib.compress(data, _LEVEL))
 
 
-def chunks(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def packed_chunks(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Pack dialogues, each a line of JSON, some at a time: how many there are, and the chunk."""
     part: list[bytes] = []
     size = 0

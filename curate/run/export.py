@@ -20,12 +20,14 @@ from curate.export.config import ExportConfig
 from curate.export.counts import ExportCounts
 from curate.export.good_turns import (
     LabelledTurns,
+    MaybeJudged,
+    MaybeScored,
     MixedDialogue,
-    labelled_turns,
     mixed_dialogue,
+    with_turn_labels,
 )
 from curate.export.writing import ExportData, write_export
-from curate.records import AdherenceScore, Judgment, StageName, Unscored
+from curate.records import Judgment, StageName, Unscored
 from curate.run.ingest import read_dialogues, read_index
 from curate.run.outputs import (
     NATURAL_PAIRS,
@@ -36,7 +38,7 @@ from curate.run.outputs import (
     read_pairs,
 )
 from curate.run.review_answers import REVIEWED, Reviews
-from curate.run.scoring import Scores
+from curate.run.scoring import ScoreRows
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
 from curate.selection.rules import matching, narrowed
@@ -49,16 +51,13 @@ JUDGMENTS = "judgments.jsonl"
 C = TypeVar("C")
 T = TypeVar("T")
 
-Judged = Judgment | Unscored | None
-Scored = AdherenceScore | Unscored | None
-
 
 def export_run(
     run: Path,
     config: ExportConfig,
     table: pl.LazyFrame,
     decided: pl.DataFrame | None,
-    scores: Scores,
+    scores: ScoreRows,
     reviews: Reviews,
 ) -> dict[str, dict[str, int]]:
     """Write every trainer's folder: train into it, and if there is a split, validation into a folder within it.
@@ -128,7 +127,7 @@ class _Turns:
         config: ExportConfig,
         table: pl.LazyFrame,
         decided: pl.DataFrame,
-        scores: Scores,
+        scores: ScoreRows,
     ) -> None:
         self.run = run
         self.config = config
@@ -164,13 +163,13 @@ class _Turns:
     def labelled(self, part: ExportPart) -> Iterator[LabelledTurns]:
         """Yield the dialogues on this side with good and bad turns."""
         if self.to_label is not None and self.config.kto_turns is not None:
-            yield from self._rows_of(self.to_label, part, labelled_turns, self.config.kto_turns)
+            yield from self._rows_of(self.to_label, part, with_turn_labels, self.config.kto_turns)
 
     def _rows_of(
         self,
         is_included: pl.Series,
         part: ExportPart,
-        make: Callable[[Dialogue, Judged, Scored, C], T],
+        make: Callable[[Dialogue, MaybeJudged, MaybeScored, C], T],
         config: C,
     ) -> Iterator[T]:
         if part.side is not None:

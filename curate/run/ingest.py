@@ -79,7 +79,7 @@ class SourceReport:
         return described
 
 
-def summed(reports: Sequence[SourceReport], folder: Path) -> SourcesReport:
+def sum_reports(reports: Sequence[SourceReport], folder: Path) -> SourcesReport:
     """Return the totals of all sources, which were read into that folder, and the hashes of its files."""
 
     def total(name: str) -> int:

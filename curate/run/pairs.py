@@ -24,7 +24,7 @@ from curate.pairs.settle import (
     describe_decisions,
     hold_to_certificate,
     leave_to_the_data,
-    settle,
+    settle_pair,
     survey,
 )
 from curate.records import (
@@ -46,7 +46,7 @@ from curate.run.outputs import (
     write_pairs,
 )
 from curate.run.pair_checks import check_pairs
-from curate.run.scoring import Scores
+from curate.run.scoring import ScoreRows
 from curate.run.staging import Job, fork_rows, verified_rows
 from curate.selection.rules import matching, narrowed
 from curate.stages import Stage, WorkItem
@@ -90,7 +90,7 @@ class Pairing:
         config: ForkConfig,
         stage: Stage[list[PreferencePair]],
         table: pl.LazyFrame,
-        scores: Scores,
+        scores: ScoreRows,
         runner: Runner,
     ) -> None:
         """Fork the dialogues that `fork.where` admits, except those that were forked before."""
@@ -241,7 +241,7 @@ class Pairing:
         fork, verify = recipe.fork, recipe.natural.verification
         forked: Iterable[PreferencePair] = self.forked()
         if fork:
-            forked = (settle(pair, evidence, fork) for pair in forked)
+            forked = (settle_pair(pair, evidence, fork) for pair in forked)
             if fork.certificate is not None:
                 certificate = fork.certificate
                 forked = (hold_to_certificate(pair, certificate) for pair in forked)
@@ -249,7 +249,7 @@ class Pairing:
         if evidence.agreement is not None and not evidence.agreement.is_shown:
             natural = map(leave_to_the_data, natural)
         elif verify is not None:
-            natural = (settle(pair, evidence, verify) for pair in natural)
+            natural = (settle_pair(pair, evidence, verify) for pair in natural)
         return forked, natural
 
     def _natural(self) -> Iterator[PreferencePair]:

@@ -33,7 +33,7 @@ from curate.recipe import Recipe, as_recipe
 from curate.records import Agreement, Rates, StageName
 from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
-from curate.run.ingest import read_index, read_sources, summed
+from curate.run.ingest import read_index, read_sources, sum_reports
 from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
 from curate.run.labels.agreement_marks import (
     current_agreement,
@@ -60,7 +60,7 @@ from curate.run.rows_left import (
     taken_over_gaps,
 )
 from curate.run.runlog import RunLog, Status
-from curate.run.scoring import Scores, ask_for_scores, scores_without_a_judge
+from curate.run.scoring import ScoreRows, ask_for_scores, scores_without_a_judge
 from curate.run.select import select_dialogues, tabulate
 from curate.run.staging import Job, Progress
 from curate.run.trust_reports import trust_sentences
@@ -212,7 +212,7 @@ async def _ask(
     pairs: Pairing,
     executor: Executor,
     before_calls: Callable[[Pairing, ModelFacts], None],
-) -> tuple[pl.LazyFrame, Scores, Swapped | None]:
+) -> tuple[pl.LazyFrame, ScoreRows, Swapped | None]:
     """Run the stages that ask models."""
     recipe, models = job.recipe, executor.models
     job.log.engines = models.records(recipe.models.judges_by_role)
@@ -272,7 +272,7 @@ def _ingest(job: Job, sources: list[Source]) -> Reservoir:
             progress=lambda rows: job.progress("ingest", rows, rows),
             see=sample.add,
         )
-    job.log.parts.append(summed(reports, job.path))
+    job.log.parts.append(sum_reports(reports, job.path))
     return sample
 
 

@@ -40,7 +40,7 @@ from curate.trust.probe_cases import (
     ProbeCase,
     cases_by_kind,
 )
-from curate.trust.probe_outcomes import Reading, Readings, outcomes_of
+from curate.trust.probe_outcomes import JudgmentReading, Readings, outcomes_of
 
 _KINDS: dict[str, str] = {str(kind): sentence for kind, sentence in KIND_SENTENCES.items()}
 _OPINIONS = ("judge.verdict", "judge.weakest")
@@ -121,8 +121,8 @@ class Prober:
     judging: JudgeAsks
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     first_rows: FirstRows = field(default_factory=lambda: FirstRows(StageName.JUDGE))
-    judged: dict[str, Reading] = field(default_factory=dict)
-    again: dict[str, Reading] = field(default_factory=dict)
+    judged: dict[str, JudgmentReading] = field(default_factory=dict)
+    again: dict[str, JudgmentReading] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     picks: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     wordings: dict[str, float] = field(default_factory=dict)
@@ -163,12 +163,12 @@ class Prober:
         row = await self._row(dialogue, self.asks)
         self.first_rows.see(row)
         if isinstance(row, Judgment):
-            self.judged[dialogue.content_hash] = Reading.of(row)
+            self.judged[dialogue.content_hash] = JudgmentReading.of(row)
 
     async def _judge_again(self, dialogue: Dialogue) -> None:
         row = await self._row(dialogue, self.asks.with_judges(_another_draw))
         if isinstance(row, Judgment):
-            self.again[dialogue.content_hash] = Reading.of(row)
+            self.again[dialogue.content_hash] = JudgmentReading.of(row)
 
     async def _row(self, dialogue: Dialogue, asks: Asks) -> Judged:
         self.asked += 1

@@ -16,8 +16,8 @@ from curate.sources.shipped_files import sample_rewordings
 from curate.trust.probe_card import LEAST_DIALOGUES
 from curate.trust.probe_cases import (
     ProbeCase,
+    first_turns,
     plant_cases,
-    shortened,
 )
 from curate.trust.probe_variants import (
     Variant,
@@ -152,13 +152,13 @@ def draw_cases(
 
 def _clean_dialogues(recipe: Recipe, data: str | None, limit: int, seed: int) -> list[Dialogue]:
     if data is None:
-        return [shortened(dialogue) for dialogue in sample_dialogues(recipe)]
+        return [first_turns(dialogue) for dialogue in sample_dialogues(recipe)]
     source = open_source(parse_source({"path": data}))
     units = source.read(recipe.role, recipe.scenario, recipe.role_from)
     dialogues: dict[str, Dialogue] = {}
     for dialogue in (dialogue for unit in units for dialogue in unit.dialogues):
         if any(turn.in_rubric for turn in dialogue.turns):
-            short = shortened(dialogue)
+            short = first_turns(dialogue)
             dialogues.setdefault(short.content_hash, short)
         if len(dialogues) >= _POOL * limit:
             break

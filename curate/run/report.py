@@ -18,8 +18,8 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.records import Manifest, StageName
-from curate.report.packed_columns import CONTENT_SIGNS, encoded, kind_of
-from curate.report.page import chunks, page
+from curate.report.packed_columns import CONTENT_SIGNS, column_kind, encoded
+from curate.report.page import packed_chunks, page
 from curate.run.outputs import read_scores, scores_path
 from curate.run.read_back import read_decisions, read_manifest
 from curate.run.report_dialogues import RunPairs, dialogue_bodies
@@ -194,7 +194,7 @@ def pack_parts(
             waiting.append((dialogue, body))
             yield orjson.dumps(body)
 
-    for count, chunk in chunks(lines()):
+    for count, chunk in packed_chunks(lines()):
         is_full = sum(parts[-1].sizes) + len(chunk) > max_bytes
         if is_full and split and parts[-1].rows:
             parts.append(new_part(done))
@@ -326,7 +326,7 @@ def described_columns(
         {
             "name": name,
             "about": about.get(name) or _metric_or_label_about(name),
-            "kind": kind_of(table.schema[name]),
+            "kind": column_kind(table.schema[name]),
             # The values of an enumeration from worst to best.
             "order": _order(table.schema[name]),
         }

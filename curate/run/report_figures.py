@@ -31,7 +31,7 @@ from curate.run.trust_reports import (
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES, UNSCORED_OF
 from curate.storage.stage_rows import fingerprint
 from curate.trust.failure_modes import mode_rows
-from curate.trust.judge_checks import described
+from curate.trust.judge_checks import checks_in_words
 
 LENGTHS: Final = (0, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800)
 """Lower bounds of the bins of a turn's reply length, in characters."""
@@ -286,7 +286,7 @@ def _judge_checks(manifest: Manifest) -> dict[str, Any] | None:
         return None
     rows = zip(mode_rows(checks.failure_modes), checks.failure_modes, strict=True)
     return {
-        "sentences": described(checks),
+        "sentences": checks_in_words(checks),
         "modes": [
             {
                 "name": name,

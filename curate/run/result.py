@@ -22,7 +22,7 @@ from curate.wording import plural
 if TYPE_CHECKING:
     from datasets import Dataset
 
-Rows = Literal["sft", "dpo", "dpo_natural", "reward", "kto", "kto_natural"]
+RowSet = Literal["sft", "dpo", "dpo_natural", "reward", "kto", "kto_natural"]
 _TRAINER = "trl"
 _SHOWN = (
     "mean_helpfulness",
@@ -77,7 +77,7 @@ class RunResult:
         """
         return read_scores(self.folder)
 
-    def rows(self, name: Rows, split: Literal["train", "validation"] = "train") -> Dataset:
+    def rows(self, name: RowSet, split: Literal["train", "validation"] = "train") -> Dataset:
         """Return an export for TRL as a dataset, read from the run folder.
 
         Args:

@@ -35,7 +35,7 @@ from curate.run.review_answers import (
     Reviews,
     by_rules,
     kept_answers,
-    merged,
+    latest_answers,
     parse_answers,
     passed_pairs,
     read_answers,
@@ -44,12 +44,12 @@ from curate.run.review_answers import (
     with_reviews,
     write_answers,
 )
-from curate.run.scoring import Scores
+from curate.run.scoring import ScoreRows
 from curate.run.staging import scored_rows
 from curate.run.trust_reports import trust_sentences
 from curate.storage.run_folder import RunFolder
 from curate.trust.bad_rule import BETTER
-from curate.trust.label_rows import read_rows
+from curate.trust.label_rows import read_label_rows
 from curate.wording import first_of
 
 _SHOWN = 3
@@ -99,7 +99,7 @@ def review_run(run: Path, file: Path) -> Reviewed:
     index = read_index(run, "id", "content_hash")
     _check_members(run, file, new, index)
     with RunFolder(run) as folder:
-        answers = merged(kept_answers(run), new)
+        answers = latest_answers(kept_answers(run), new)
         reviews = reviews_of(answers)
         write_answers(run, answers)
         update = _apply(run, manifest, reviews)
@@ -118,7 +118,7 @@ def review_run(run: Path, file: Path) -> Reviewed:
 
 def _answers_of_tool(run: Path, file: Path) -> list[ReviewAnswer]:
     """Return the answers of a tool's export; one without a time gets the time when the file was written."""
-    rows = read_rows(file)
+    rows = read_label_rows(file)
     draw_ids = {row.get("draw") for row in rows if row.get("pair_id")}
     swapped = {
         (draw.id, unit)
@@ -207,11 +207,11 @@ def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:
     return update
 
 
-def _scores(run: Path, manifest: Manifest) -> Scores:
+def _scores(run: Path, manifest: Manifest) -> ScoreRows:
     """Return the rows of the run's stages, as they are stored."""
     fingerprints = manifest.fingerprints
     rows: list[Any] = [
         scored_rows(run, stage, fingerprints[stage]) if stage in fingerprints else None
         for stage in SCORING
     ]
-    return Scores(*rows)
+    return ScoreRows(*rows)

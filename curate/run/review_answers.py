@@ -117,7 +117,7 @@ def kept_answers(run: Path) -> list[ReviewAnswer]:
     return list(read_records(path, ReviewAnswer.model_validate_json)) if path.is_file() else []
 
 
-def merged(*parts: Iterable[ReviewAnswer]) -> list[ReviewAnswer]:
+def latest_answers(*parts: Iterable[ReviewAnswer]) -> list[ReviewAnswer]:
     """Return all answers; of those to the same question by the same person only the latest."""
     latest: dict[tuple[object, ...], ReviewAnswer] = {}
     for answer in chain.from_iterable(parts):

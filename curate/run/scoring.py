@@ -25,8 +25,8 @@ from curate.judging.calibrated_levels import (
     check_good_metrics,
     describe_levels,
 )
-from curate.judging.factuality.tally import FactualityTally
-from curate.judging.metrics.tally import MetricsTally
+from curate.judging.factuality.factuality_tally import FactualityTally
+from curate.judging.metrics.metrics_tally import MetricsTally
 from curate.judging.panel_tally import CascadeTally, JuryTally, drift_warning
 from curate.records import (
     SCORING,
@@ -56,7 +56,7 @@ from curate.wording import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class ScoreRows:
     """The rows of the scoring stages on disk, compacted in the order of the dialogues; None without the stage.
 
     Attributes:
@@ -70,7 +70,7 @@ class Scores:
     rejudged: frozenset[str] = frozenset()
 
 
-async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
+async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> ScoreRows:
     """Make the scores of a run with a judge; adherence may be compared with references instead."""
     rows: dict[StageName, StageRows[Any]] = {}
     rejudged = frozenset[str]()
@@ -83,7 +83,7 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
                 rejudged |= again
         elif name is StageName.ADHERENCE and job.recipe.compared_adherence:
             rows[name] = await _compare(job, job.recipe.compared_adherence)
-    return Scores(
+    return ScoreRows(
         rows.get(StageName.JUDGE),
         rows.get(StageName.ADHERENCE),
         rows.get(StageName.METRICS),
@@ -92,7 +92,7 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
     )
 
 
-async def scores_without_a_judge(job: Job) -> Scores:
+async def scores_without_a_judge(job: Job) -> ScoreRows:
     """Make the scores of a run without model calls: another run's rows as they are, or comparison with references."""
     recipe = job.recipe
     judgments = adherence = metrics = factuality = None
@@ -113,7 +113,7 @@ async def scores_without_a_judge(job: Job) -> Scores:
         check_good_metrics(
             recipe.judge.calibration, metrics_judge.uncalibrated() if metrics_judge else None
         )
-    return Scores(judgments, adherence, metrics, factuality)
+    return ScoreRows(judgments, adherence, metrics, factuality)
 
 
 async def _ask(

@@ -10,14 +10,14 @@ from curate.records import SelectionReport
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.outputs import rejections, set_fingerprint, write_scores, write_selection
 from curate.run.review_answers import Reviews, with_reviews
-from curate.run.scoring import Scores
+from curate.run.scoring import ScoreRows
 from curate.run.staging import Job
 from curate.selection.rules import decide, narrowed, questions
 from curate.selection.table import mixed_identities
 from curate.storage.whole_files import make_folder
 
 
-def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
+def tabulate(job: Job, scores: ScoreRows) -> pl.LazyFrame:
     """Write the score table; return it as a lazy frame."""
     judge, role = job.recipe.judge, job.recipe.adherence
     metrics = job.recipe.metrics

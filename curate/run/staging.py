@@ -29,11 +29,11 @@ from curate.records import (
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues, read_index
 from curate.run.runlog import RunLog
-from curate.stages import Calibrated, Row, Stage, WorkItem
+from curate.stages import Calibrated, Stage, StageRow, WorkItem
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=StageRow)
 
 RECORD_OF: Final[Mapping[StageName, type[BaseModel]]] = {
     StageName.JUDGE: Judgment,

@@ -46,7 +46,7 @@ from curate.run.review_answers import answers_path
 from curate.run.runlog import RunLog
 from curate.run.staging import Job, Progress, stage_rows
 from curate.run.verify_trust import TrustCheck
-from curate.stages import Row, Stage, WorkItem, make_row, model_pool
+from curate.stages import Stage, StageRow, WorkItem, make_row, model_pool
 from curate.storage.line_files import read_lines
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
@@ -330,10 +330,10 @@ class _KeptExecutor:
         """Make the rows one after the other."""
         run_rows = stage_rows(self.run_folder, stage.name, stage.fingerprint)
         for item in items:
-            row: Row = await self._row(stage, item, run_rows)
+            row: StageRow = await self._row(stage, item, run_rows)
             done(item, row)
 
-    async def _row(self, stage: Stage[Any], item: WorkItem, run_rows: StageRows[Any]) -> Row:
+    async def _row(self, stage: Stage[Any], item: WorkItem, run_rows: StageRows[Any]) -> StageRow:
         for fault in _FAULTS:
             before = sum(engine.missing for engine in self.engines)
             for engine in self.engines:

@@ -49,10 +49,10 @@ def signatures(runs: Runs, permutations: int, seed: int) -> U32:
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(
         runs.hashes, runs.offsets.astype(np.uint64), permutations, seed
     )
-    return rows_of(matrix, permutations)
+    return digest_rows(matrix, permutations)
 
 
-def rows_of(matrix: Any, permutations: int) -> U32:
+def digest_rows(matrix: Any, permutations: int) -> U32:
     """Convert a digest matrix of rensa; through `array`, its lists of integers convert three times as fast."""
     flat = array("I")
     for row in matrix.to_rows():

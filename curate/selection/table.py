@@ -56,8 +56,8 @@ _FACTS = [
 ]
 _SCORES = [column for column in COLUMNS if column not in _FACTS]
 
-Row = dict[str, Any]
-Record = TypeVar("Record")
+TableRow = dict[str, Any]
+Score = TypeVar("Score")
 JudgeRecord = Judgment | Unscored | None
 AdherenceRecord = AdherenceScore | Unscored | None
 MetricsRecord = MetricsScore | Unscored | None
@@ -108,7 +108,7 @@ def score_table(
     return table.select(*SCHEMA, *sorted(set(table.columns) - set(SCHEMA)))
 
 
-def facts_frame(rows: Sequence[Row]) -> pl.DataFrame:
+def facts_frame(rows: Sequence[TableRow]) -> pl.DataFrame:
     """Return the frame of rows from `facts_row`: the columns that no stage makes, then the labels."""
     labels = {name: None for row in rows for name in row["labels"]}
     return pl.DataFrame(
@@ -141,7 +141,7 @@ def with_scores(
         metric_names: metrics that get columns even where no row has a score of theirs.
         factuality: records of factuality, likewise.
     """
-    rows: list[Row] = [{} for _ in range(facts.height)]
+    rows: list[TableRow] = [{} for _ in range(facts.height)]
     _add(rows, "judge", judgments, _judge_values)
     _add(rows, "adherence", adherence, _adherence_values)
     _add(rows, "metrics", metrics, _metrics_values)
@@ -179,7 +179,7 @@ def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
         yield chunk
 
 
-def _series(columns: Iterable[Column], rows: Sequence[Row]) -> list[pl.Series]:
+def _series(columns: Iterable[Column], rows: Sequence[TableRow]) -> list[pl.Series]:
     return [
         pl.Series(
             column.name, [row.get(column.name) for row in rows], dtype=column.dtype, strict=True
@@ -204,10 +204,10 @@ def _label_series(name: str, values: list[Any]) -> pl.Series:
 
 
 def _add(
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     stage: ScoringStage,
-    records: Sequence[Record | Unscored | None] | None,
-    values: Callable[[Record], Row],
+    records: Sequence[Score | Unscored | None] | None,
+    values: Callable[[Score], TableRow],
 ) -> None:
     """Add to each row the values of a stage's record, or why it has no scores; nothing if the stage is not part of the run."""
     for row, record in zip(rows, records, strict=True) if records is not None else ():
@@ -217,7 +217,7 @@ def _add(
             row |= values(record)
 
 
-def _doubts(row: Row, judgment: JudgeRecord, score: AdherenceRecord) -> Row:
+def _doubts(row: TableRow, judgment: JudgeRecord, score: AdherenceRecord) -> TableRow:
     """Return the columns made of the judge's and the adherence scores of a row."""
     uncertainty = _largest(
         mean_spread(judgment) if isinstance(judgment, Judgment) else None,
@@ -232,8 +232,8 @@ def _doubts(row: Row, judgment: JudgeRecord, score: AdherenceRecord) -> Row:
     return {"uncertainty": uncertainty, "attention": attention}
 
 
-def _metrics_values(score: MetricsScore) -> Row:
-    row: Row = {
+def _metrics_values(score: MetricsScore) -> TableRow:
+    row: TableRow = {
         "overall_score": score.overall_score,
         "metrics_passed": score.passed,
         "overall_low": score.overall_range[0],
@@ -250,7 +250,7 @@ def _metrics_values(score: MetricsScore) -> Row:
     return row
 
 
-def _factuality_values(score: FactualityScore) -> Row:
+def _factuality_values(score: FactualityScore) -> TableRow:
     turns = [turn.precision for turn in score.per_turn if turn.precision is not None]
     return {
         "factual_precision": score.precision,
@@ -262,7 +262,7 @@ def _factuality_values(score: FactualityScore) -> Row:
     }
 
 
-def _metric_columns(rows: Iterable[Row], metric_names: Iterable[str]) -> list[Column]:
+def _metric_columns(rows: Iterable[TableRow], metric_names: Iterable[str]) -> list[Column]:
     """Return the columns of the named metrics, then of other metrics that rows have scores of."""
     required = [METRIC_PREFIX + name + part for name in metric_names for part in METRIC_PARTS]
     scored = (name for row in rows for name in row if name.startswith(METRIC_PREFIX))
@@ -291,7 +291,7 @@ def _p_good(
     return good.probability(readings)
 
 
-def facts_row(dialogue: Dialogue) -> Row:
+def facts_row(dialogue: Dialogue) -> TableRow:
     """Return a dialogue's values by column, before any stage scores it; its scalar labels are under `labels`."""
     language = dialogue.metadata.get("language", dialogue.metadata.get("lang"))
     lineage = dialogue.lineage
@@ -337,9 +337,9 @@ def rejected_side(dialogue: Dialogue) -> str | None:
     return "failed_trajectory" if reward is not None and reward <= 0 else None
 
 
-def _judge_values(judgment: Judgment) -> Row:
+def _judge_values(judgment: Judgment) -> TableRow:
     turns = judgment.per_turn
-    row: Row = {
+    row: TableRow = {
         "verdict": judgment.verdict,
         "judge_verdict": judgment.judge_verdict,
         "verdict_mismatch": judgment.verdict_mismatch,
@@ -390,14 +390,14 @@ def _judge_values(judgment: Judgment) -> Row:
     return row
 
 
-def _adherence_values(score: AdherenceScore) -> Row:
+def _adherence_values(score: AdherenceScore) -> TableRow:
     scored_turns = [turn for turn in score.per_turn if turn.score is not None]
     off_role = [turn.turn for turn in scored_turns if turn.adherent is False]
     whole, trend = score.conversation, score.trend
     answers = score.per_turn if whole is None else (whole,)
     reasons = [answer.reason for answer in answers if answer.reason is not None]
     identity = [score.scoring_method, score.evaluation_granularity, score.definition]
-    row: Row = {
+    row: TableRow = {
         "adherence": score.session_score,
         "adherent": score.adherent,
         "adherence_low": score.interval[0],

@@ -18,7 +18,7 @@ from curate.sources.fields import (
 from curate.sources.messages import decoded, read_messages
 from curate.sources.unit_result import (
     Draft,
-    Row,
+    SourceRow,
     UnitResult,
     UnreadableError,
     checked,
@@ -37,8 +37,8 @@ SINGLE_USER_KEYS = ("instruction", "prompt", "question", "query")
 SINGLE_REPLY_KEYS = ("output", "response", "completion", "answer")
 
 
-def draft(
-    row: Row,
+def draft_of(
+    row: SourceRow,
     raw: Any,
     used: set[str],
     extra: dict[str, Any] | None = None,
@@ -69,7 +69,7 @@ def draft(
     return Draft(checked(messages), fields)
 
 
-def read_message_list(row: Row) -> UnitResult:
+def read_message_list(row: SourceRow) -> UnitResult:
     """Read `messages`, `sharegpt`, `conversation` and `card`: a list of messages under one of `LIST_KEYS`.
 
     Raises:
@@ -81,7 +81,7 @@ def read_message_list(row: Row) -> UnitResult:
     raw = decoded(row[key])
     if key == "conversation" and _are_exchanges(raw):
         return _read_exchanges(row, raw, {key})
-    return UnitResult(read_id(row)[0], (draft(row, raw, {key}),))
+    return UnitResult(read_id(row)[0], (draft_of(row, raw, {key}),))
 
 
 def _are_exchanges(raw: Any) -> bool:
@@ -94,7 +94,7 @@ def _are_exchanges(raw: Any) -> bool:
     )
 
 
-def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> UnitResult:
+def _read_exchanges(row: SourceRow, exchanges: Any, used: set[str]) -> UnitResult:
     """Read a list of questions and answers, objects or pairs; other keys of the objects are kept per turn."""
     if not isinstance(exchanges, list):
         raise UnreadableError(
@@ -112,7 +112,7 @@ def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> UnitResult:
         for name, value in other_fields.items():
             per_turn.setdefault(name, [None] * len(exchanges))[index] = value
     extra = {"per_turn": per_turn} if per_turn else None
-    return UnitResult(read_id(row)[0], (draft(row, raw, used, extra, references),))
+    return UnitResult(read_id(row)[0], (draft_of(row, raw, used, extra, references),))
 
 
 def _exchange(exchange: Any, index: int) -> tuple[str | None, str | None, dict[str, Any]]:
@@ -147,7 +147,7 @@ def _exchange_messages(question: Any, reply: Any) -> list[dict[str, Any]]:
     return [{"role": role, "content": text} for role, text in both if text is not None]
 
 
-def read_history(row: Row) -> UnitResult:
+def read_history(row: SourceRow) -> UnitResult:
     """Read `history`: [{user, bot}] (MT-Bench-101) or [[question, answer]] with `query` and `response`."""
     history = decoded(row.get("history"))
     if history is None and row.get("query") is None:
@@ -162,7 +162,7 @@ def read_history(row: Row) -> UnitResult:
     return _read_exchanges(row, [*(history or []), last], used)
 
 
-def read_gaussia(row: Row) -> UnitResult:
+def read_gaussia(row: SourceRow) -> UnitResult:
     """Read Gaussia sessions, and flat rows of one reply: {role, assistant, ground_truth_assistant, label}.
 
     A flat row without a query is an assistant message before any user message (turn 0). A session's
@@ -182,14 +182,14 @@ def read_gaussia(row: Row) -> UnitResult:
         *(["ground_truth_assistant"] if truth is not None else []),
     }
     question, reply = _maybe(row.get("query"), "query"), text_of(row["assistant"], "assistant")
-    dialogue = draft(row, _exchange_messages(question, reply), used, references=[truth or ()])
+    dialogue = draft_of(row, _exchange_messages(question, reply), used, references=[truth or ()])
     role = text_of(row.get("role"), "role")
     if role.strip():
         dialogue.fields["role_definition"] = role
     return UnitResult(read_id(row)[0], (dialogue,))
 
 
-def read_ultrachat(row: Row) -> UnitResult:
+def read_ultrachat(row: SourceRow) -> UnitResult:
     """Read `data`: texts that alternate between user and assistant, or `messages` beside `prompt`."""
     if row.get("data") is None and row.get("messages") is not None:
         return read_message_list(row)
@@ -200,10 +200,10 @@ def read_ultrachat(row: Row) -> UnitResult:
         {"role": "assistant" if index % 2 else "user", "content": text_of(text, f"data[{index}]")}
         for index, text in enumerate(texts)
     ]
-    return UnitResult(read_id(row)[0], (draft(row, raw, {"data"}),))
+    return UnitResult(read_id(row)[0], (draft_of(row, raw, {"data"}),))
 
 
-def read_alpaca(row: Row) -> UnitResult:
+def read_alpaca(row: SourceRow) -> UnitResult:
     """Read one exchange: `instruction`, `input`, `output`, with earlier ones in `history`; or prompt and completion.
 
     `input` follows the instruction on a new line.
@@ -225,7 +225,7 @@ def read_alpaca(row: Row) -> UnitResult:
         context = text_of(row.get("input"), "input")
         question = f"{text_of(question, user_key)}\n{context}" if context else question
     raw += as_raw(question, "user", user_key) + as_raw(row[reply_key], "assistant", reply_key)
-    return UnitResult(read_id(row)[0], (draft(row, raw, used),))
+    return UnitResult(read_id(row)[0], (draft_of(row, raw, used),))
 
 
 def as_raw(value: Any, role: str, where: str) -> list[Any]:
@@ -244,7 +244,7 @@ def as_raw(value: Any, role: str, where: str) -> list[Any]:
     return [{"role": role, "content": text_of(value, where)}]
 
 
-def read_trajectory(row: Row) -> UnitResult:
+def read_trajectory(row: SourceRow) -> UnitResult:
     """Read `traj` with `reward` (tau-bench): the id is unique per trial, the group is the task.
 
     The task's actions are the expected tools; its instruction to the simulated user, and its outputs, which the
@@ -253,7 +253,7 @@ def read_trajectory(row: Row) -> UnitResult:
     key = present(row, TRAJECTORY_KEYS)
     if key is None:
         raise UnreadableError("missing_field", f"none of {', '.join(TRAJECTORY_KEYS)}")
-    dialogue = draft(row, row[key], {key})
+    dialogue = draft_of(row, row[key], {key})
     info = row.get("info")
     task = info.get("task") if isinstance(info, dict) else None
     if isinstance(task, dict):

@@ -16,7 +16,7 @@ from curate.sources.formats import NAMES, fitting, is_flat_message
 from curate.sources.json_rows import is_message_list
 from curate.sources.mapping import Mapping
 from curate.sources.preferences import is_transcript
-from curate.sources.unit_result import RawRow, Row
+from curate.sources.unit_result import RawRow, SourceRow
 from curate.wording import first_of, plural
 
 SAMPLE = 200
@@ -71,7 +71,7 @@ class Abstention:
         return self.parsed > 0 and not self.shares
 
 
-def as_row(value: Any) -> Row | None:
+def as_row(value: Any) -> SourceRow | None:
     """Return a raw value as a row: an object as it is, a list of messages or a transcript inside one; None for others."""
     if isinstance(value, dict):
         return value
@@ -80,7 +80,7 @@ def as_row(value: Any) -> Row | None:
     return {"text": value} if is_transcript(value) else None
 
 
-def as_mapped_row(value: Any) -> Row | None:
+def as_mapped_row(value: Any) -> SourceRow | None:
     """Return a raw value as a row for a mapping, which also reads lists (under `items`) and texts (under `text`)."""
     if isinstance(value, list) and not is_message_list(value):
         return {"items": value}
@@ -117,7 +117,7 @@ def detect(sample: Sequence[RawRow], columns: Columns) -> Detection | Abstention
     return Detection(best, shares[best], len(sample), second, fits + also, is_flat(best, rows))
 
 
-def is_flat(shape: str, rows: Iterable[Row | None]) -> bool:
+def is_flat(shape: str, rows: Iterable[SourceRow | None]) -> bool:
     """Return whether a row is a single message, as in tables and OASST's flat form."""
     if shape == "turns_table":
         return True
@@ -125,7 +125,7 @@ def is_flat(shape: str, rows: Iterable[Row | None]) -> bool:
     return shape == "oasst" and sum(map(is_flat_message, objects)) * 2 > len(objects)
 
 
-def key_names(rows: Iterable[Row]) -> str:
+def key_names(rows: Iterable[SourceRow]) -> str:
     """Return the keys of rows as selectors, with the keys of objects inside them: `turns[*] (who, says)`."""
     keys: dict[str, dict[str, None]] = {}
     for row in rows:

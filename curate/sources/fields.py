@@ -11,7 +11,7 @@ from typing import Any
 
 from curate.dialogue import ToolCall
 from curate.sources.messages import ROLE_KEYS, ROLES, decoded, read_calls, read_tools
-from curate.sources.unit_result import Row, UnreadableError, present, scalar_id
+from curate.sources.unit_result import SourceRow, UnreadableError, present, scalar_id
 
 ID_KEYS = (
     "id",
@@ -30,7 +30,7 @@ SCENARIO_KEYS = ("scenario", "scenario_description")
 MEDIA_KEYS = ("images", "image", "audios", "audio", "videos", "video")
 
 
-def read_id(row: Row) -> tuple[str | None, str | None]:
+def read_id(row: SourceRow) -> tuple[str | None, str | None]:
     """Return the row's own id and its key; None and None where it has no id."""
     for key in ID_KEYS:
         own_id = scalar_id(row.get(key))
@@ -40,7 +40,7 @@ def read_id(row: Row) -> tuple[str | None, str | None]:
 
 
 def read_fields(
-    row: Row, used: Collection[str], metadata: dict[str, Any] | None = None
+    row: SourceRow, used: Collection[str], metadata: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the fields of `Dialogue` that a row has beside its messages.
 
@@ -133,7 +133,7 @@ _FIELDS: dict[str, tuple[Collection[str], Callable[[Any], Any]]] = {
 the metadata."""
 
 
-def with_system(row: Row, raw: list[Any]) -> tuple[list[Any], set[str]]:
+def with_system(row: SourceRow, raw: list[Any]) -> tuple[list[Any], set[str]]:
     """Put a row's `system` text before raw messages that have no system message of their own.
 
     Returns:

@@ -28,9 +28,9 @@ from curate.sources.messages import decoded, looks_like_messages
 from curate.sources.preferences import TRANSCRIPT_KEYS, is_transcript, read_hh, read_preference
 from curate.sources.trees import ID_KEYS, PARENT_KEYS, read_nested
 from curate.sources.turns_table import find_columns
-from curate.sources.unit_result import Reader, Row, present
+from curate.sources.unit_result import Reader, SourceRow, present
 
-Matches = Callable[[Row], bool]
+Matches = Callable[[SourceRow], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ _CARD = _holds((("dialogue", "dialog"), ("role",), ("text", "content")))
 _TRAJECTORY = _holds((TRAJECTORY_KEYS, ("role",), ("content",)))
 
 
-def _is_gaussia(row: Row) -> bool:
+def _is_gaussia(row: SourceRow) -> bool:
     if looks_like_messages(row.get("conversation"), ("query",), ("assistant",)):
         return True
     return isinstance(row.get("role"), str) and isinstance(row.get("assistant"), str)
 
 
-def _is_preference(row: Row) -> bool:
+def _is_preference(row: SourceRow) -> bool:
     if "chosen_messages" in row or "preferred_output" in row:
         return "rejected_messages" in row or "non_preferred_output" in row
     if "messages" in row and present(row, ("rejected_response", "rejected_messages")):
@@ -86,13 +86,13 @@ def _is_preference(row: Row) -> bool:
     return all(isinstance(side, str | dict | list) for side in sides)
 
 
-def _is_hh(row: Row) -> bool:
+def _is_hh(row: SourceRow) -> bool:
     if isinstance(row.get("chosen"), str) and isinstance(row.get("rejected"), str):
         return is_transcript(row["chosen"]) or is_transcript(row.get("prompt"))
     return any(is_transcript(row.get(key)) for key in TRANSCRIPT_KEYS)
 
 
-def _is_ultrachat(row: Row) -> bool:
+def _is_ultrachat(row: SourceRow) -> bool:
     value = decoded(row.get("data"))
     return (
         isinstance(value, list)
@@ -101,7 +101,7 @@ def _is_ultrachat(row: Row) -> bool:
     )
 
 
-def _is_alpaca(row: Row) -> bool:
+def _is_alpaca(row: SourceRow) -> bool:
     user_key, reply_key = present(row, SINGLE_USER_KEYS), present(row, SINGLE_REPLY_KEYS)
     return (
         user_key is not None
@@ -111,7 +111,7 @@ def _is_alpaca(row: Row) -> bool:
     )
 
 
-def _is_oasst(row: Row) -> bool:
+def _is_oasst(row: SourceRow) -> bool:
     prompt = row.get("prompt")
     root = prompt if isinstance(prompt, dict) else row
     if isinstance(root.get("replies"), list) and isinstance(root.get("text"), str):
@@ -119,7 +119,7 @@ def _is_oasst(row: Row) -> bool:
     return is_flat_message(row)
 
 
-def is_flat_message(row: Row) -> bool:
+def is_flat_message(row: SourceRow) -> bool:
     """Return whether a row is a message of a flat OASST file, with an id and a parent."""
     return (
         any(key in row for key in ID_KEYS)
@@ -130,7 +130,7 @@ def is_flat_message(row: Row) -> bool:
     )
 
 
-def _is_history(row: Row) -> bool:
+def _is_history(row: SourceRow) -> bool:
     value = decoded(row.get("history"))
     if not isinstance(value, list):
         return False
@@ -167,7 +167,7 @@ def format_named(name: str) -> Format:
     return next(candidate for candidate in FORMATS if candidate.name == name)
 
 
-def fitting(row: Row, columns: Columns) -> list[str]:
+def fitting(row: SourceRow, columns: Columns) -> list[str]:
     """Return the names of the shapes a row fits, without those for which it fits a more specific one.
 
     An `instruction` with a `history` is alpaca; columns named in the recipe make a table.

@@ -77,10 +77,10 @@ def hub_rows(config: SourceConfig) -> Iterable[dict[str, Any]]:
                 fix="name one as source.split",
             )
         dataset = next(iter(dataset.values()))
-    return Rows(dataset)
+    return PlainRows(dataset)
 
 
-class Rows:
+class PlainRows:
     """Rows of a dataset, a frame or a list as plain values; each iteration starts at the first row."""
 
     def __init__(self, rows: Iterable[Any]) -> None:

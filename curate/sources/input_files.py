@@ -108,7 +108,7 @@ def _why_skipped(path: Path, root: Path) -> str | None:
     file = path.resolve()
     if not any(file.is_relative_to(folder) for folder in (root, *_blobs_of_a_snapshot(root))):
         return "a link that leads out of the folder"
-    if kind_of(path) is None:
+    if data_suffix(path) is None:
         return "not a data file"
     return "empty file" if path.stat().st_size == 0 else None
 
@@ -120,7 +120,7 @@ def _blobs_of_a_snapshot(root: Path) -> Iterator[Path]:
             yield folder.parent / "blobs"
 
 
-def kind_of(path: Path) -> str | None:
+def data_suffix(path: Path) -> str | None:
     """Return the data suffix of a file without its compression suffix; None for a file that is not a data file."""
     name = path.name.lower()
     compression = next((suffix for suffix in COMPRESSED if name.endswith(suffix)), "")

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import orjson
 
-from curate.sources.input_files import kind_of
+from curate.sources.input_files import data_suffix
 from curate.sources.text_lines import CHUNK, MAX_ROW, CutLine, Lines, block_codec, read_blocks
 from curate.sources.unit_result import RawRow, has_surrogate, shown_bytes
 
@@ -37,7 +37,7 @@ def json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[R
     if first[:1] == b"[" and len(first) > CHUNK:
         yield from _value_rows(_decoded(chain([opening], blocks), encoding), MAX_ROW)
         return
-    as_lines = kind_of(path) in (".jsonl", ".ndjson") and len(first) > 1
+    as_lines = data_suffix(path) in (".jsonl", ".ndjson") and len(first) > 1
     largest = MAX_ROW if as_lines else MAX_WHOLE
     lines = Lines(chain([opening], blocks), blank_lines + 1)
     lines.bound = largest

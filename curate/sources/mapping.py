@@ -31,11 +31,18 @@ from curate.sources.messages import (
     read_messages,
     read_tools,
 )
-from curate.sources.selectors import Conditions, Parse, Selector, first_failing, first_key, select
+from curate.sources.selectors import (
+    Conditions,
+    Parse,
+    Selector,
+    first_failing,
+    first_key,
+    select_value,
+)
 from curate.sources.transcripts import split_at_marks, split_at_names
 from curate.sources.unit_result import (
     Draft,
-    Row,
+    SourceRow,
     UnitResult,
     UnreadableError,
     checked,
@@ -146,7 +153,7 @@ class Mapping(Config):
             raise ValueError("`split` says each mark's role; in_order is for `split: names`")
         return self
 
-    def read(self, row: Row) -> UnitResult:
+    def read(self, row: SourceRow) -> UnitResult:
         """Apply the mapping to one row.
 
         Raises:
@@ -170,12 +177,12 @@ class Mapping(Config):
 
     # ---- items ----------------------------------------------------------------------------------
 
-    def _items(self, row: Row) -> list[Any]:
+    def _items(self, row: SourceRow) -> list[Any]:
         """Return all items of the conversation, before `where` is applied."""
         if isinstance(self.each, dict):
             return self._zipped(row, self.each)
         each = self.each or ""
-        items = select(row, each, self.parse)
+        items = select_value(row, each, self.parse)
         if self.split and items is not None:
             return self._pieces(items if isinstance(items, list) else [items])
         if not isinstance(items, list):
@@ -194,8 +201,8 @@ class Mapping(Config):
             pieces += [{"mark": mark, "text": piece} for mark, piece in cut]
         return pieces
 
-    def _zipped(self, row: Row, each: dict[str, Selector]) -> list[Any]:
-        columns = {name: select(row, selector, self.parse) for name, selector in each.items()}
+    def _zipped(self, row: SourceRow, each: dict[str, Selector]) -> list[Any]:
+        columns = {name: select_value(row, selector, self.parse) for name, selector in each.items()}
         for name, column in columns.items():
             if not isinstance(column, list) or not column:
                 raise UnreadableError("missing_field", f"mapping.each '{each[name]}' is no list")
@@ -245,7 +252,7 @@ class Mapping(Config):
         if not isinstance(item, dict) and not is_text and first_key(mapping.text) is not None:
             raise UnreadableError("bad_type", f"an item of the conversation is {type_name(item)}")
         if mapping.role_from is not None:
-            role = speakers.role(select(item, mapping.role_from, self.parse))
+            role = speakers.role(select_value(item, mapping.role_from, self.parse))
             if role == "skip":
                 return []
         elif mapping.role_in_turn:
@@ -253,7 +260,7 @@ class Mapping(Config):
         else:
             role = mapping.role or "user"
         messages = self._read_calls(mapping.calls, item, position) if mapping.calls else []
-        value = select(item, mapping.text, self.parse)
+        value = select_value(item, mapping.text, self.parse)
         if value is None and (mapping.optional or messages):
             return messages
         if value is None:
@@ -265,7 +272,7 @@ class Mapping(Config):
         return [*messages, *_message(role, text, thoughts)]
 
     def _read_calls(self, mapping: CallMapping, item: Any, position: int) -> list[Message]:
-        raw = select(item, mapping.each, self.parse)
+        raw = select_value(item, mapping.each, self.parse)
         messages: list[Message] = []
         for call in raw if isinstance(raw, list) else []:
             name = self._text(call, mapping.name)
@@ -289,7 +296,7 @@ class Mapping(Config):
 
     def _two_sides(
         self,
-        row: Row,
+        row: SourceRow,
         messages: list[Message],
         fields: dict[str, Any],
         identifier: str | None,
@@ -311,8 +318,8 @@ class Mapping(Config):
         }
         return of_sides(identifier, sides, left_out)
 
-    def _side(self, row: Row, selector: Selector) -> list[Message]:
-        answer = select(row, selector, self.parse)
+    def _side(self, row: SourceRow, selector: Selector) -> list[Message]:
+        answer = select_value(row, selector, self.parse)
         if isinstance(answer, list):
             speakers = Speakers(self.roles, self.in_order)
             return [message for item in answer for message in _usual(item, speakers)]
@@ -322,7 +329,7 @@ class Mapping(Config):
 
     # ---- fields beside the messages -------------------------------------------------------------
 
-    def _fields(self, row: Row, items: list[Any]) -> dict[str, Any]:
+    def _fields(self, row: SourceRow, items: list[Any]) -> dict[str, Any]:
         reward = self._at(row, self.reward)
         tools = read_tools(self._at(row, self.tools))
         if tools is None:
@@ -350,7 +357,7 @@ class Mapping(Config):
             "metadata": self._metadata(row, items),
         }
 
-    def _metadata(self, row: Row, items: list[Any]) -> dict[str, Any]:
+    def _metadata(self, row: SourceRow, items: list[Any]) -> dict[str, Any]:
         """Return the fields that no selector names, with those of `metadata` and `constants`."""
         each = self.each.values() if isinstance(self.each, dict) else (self.each,)
         sides = self.answers.of if self.answers else ()
@@ -389,7 +396,7 @@ class Mapping(Config):
         return per_item
 
     def _at(self, value: Any, selector: str | None) -> Any:
-        return select(value, selector, self.parse) if selector else None
+        return select_value(value, selector, self.parse) if selector else None
 
     def _text(self, value: Any, selector: str | None) -> str | None:
         return text_of(self._at(value, selector), selector or "") or None

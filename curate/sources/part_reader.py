@@ -14,12 +14,12 @@ from curate.sources.formats import fitting, format_named
 from curate.sources.row_layout import Joined
 from curate.sources.selectors import first_failing
 from curate.sources.trees import read_flat
-from curate.sources.turns_table import read_table
+from curate.sources.turns_table import read_turns_table
 from curate.sources.unit_result import (
     ODD_ROW,
     RawRow,
     Reader,
-    Row,
+    SourceRow,
     Unit,
     UnitResult,
     UnreadableError,
@@ -42,7 +42,7 @@ class PartReader:
     def units(self, part: SourcePart, maker: UnitMaker) -> Iterator[Unit]:
         """Yield all units of a part; a row that `source.where` leaves out is a unit that counts it."""
         raws: dict[int, Any] = {}
-        rows: list[tuple[int, Row]] = []
+        rows: list[tuple[int, SourceRow]] = []
         read = self._reader
         for raw in part.rows():
             if failing := self._failing(raw):
@@ -60,7 +60,7 @@ class PartReader:
                     yield maker.unit(part, (raw.number,), raws, result)
         is_tree = self.detection.shape == "oasst"
         for numbers, result in (
-            read_flat(rows) if is_tree else read_table(rows, self.config.columns)
+            read_flat(rows) if is_tree else read_turns_table(rows, self.config.columns)
         ):
             yield maker.unit(part, numbers, raws, result)
 
@@ -85,10 +85,10 @@ class PartReader:
         row = self._as_row(raw) if self.config.where and raw.fault is None else None
         return None if row is None else first_failing(self.config.where, row)
 
-    def _as_row(self, raw: RawRow) -> Row | None:
+    def _as_row(self, raw: RawRow) -> SourceRow | None:
         return (as_row if self.detection.mapping is None else as_mapped_row)(raw.value)
 
-    def _row(self, raw: RawRow) -> Row:
+    def _row(self, raw: RawRow) -> SourceRow:
         if raw.fault is not None:
             raise UnreadableError(raw.fault, raw.detail)
         row = self._as_row(raw)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from curate.sources.chats import as_raw, draft
+from curate.sources.chats import as_raw, draft_of
 from curate.sources.fields import read_id
 from curate.sources.messages import ROLE_KEYS, ROLES, decoded
 from curate.sources.unit_result import (
     SIDES,
     Draft,
-    Row,
+    SourceRow,
     UnitResult,
     UnreadableError,
     of_sides,
@@ -39,11 +39,11 @@ TRANSCRIPT_KEYS = ("text", "transcript", "conversation", "dialogue", "prompt")
 MARKER = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):[ \t]?")
 
 # Raw messages, and metadata.
-Side = tuple[list[Any], dict[str, Any]]
-SideReader = Callable[[], Side]
+RawSide = tuple[list[Any], dict[str, Any]]
+SideReader = Callable[[], RawSide]
 
 
-def read_preference(row: Row) -> UnitResult:
+def read_preference(row: SourceRow) -> UnitResult:
     """Read `prompt`, `chosen` and `rejected` in any of their forms; see `_sides`.
 
     Raises:
@@ -52,16 +52,16 @@ def read_preference(row: Row) -> UnitResult:
     return _two_sides(row, *_sides(row))
 
 
-def _two_sides(row: Row, sides: Iterable[SideReader], used: set[str]) -> UnitResult:
+def _two_sides(row: SourceRow, sides: Iterable[SideReader], used: set[str]) -> UnitResult:
     def read(side: SideReader) -> Draft:
         raw, extra = side()
-        return draft(row, raw, used, extra)
+        return draft_of(row, raw, used, extra)
 
     readers = {name: partial(read, side) for name, side in zip(SIDES, sides, strict=True)}
     return of_sides(read_id(row)[0], readers)
 
 
-def _sides(row: Row) -> tuple[Iterable[SideReader], set[str]]:
+def _sides(row: SourceRow) -> tuple[Iterable[SideReader], set[str]]:
     """Return the readers of the chosen and the rejected side, and the keys that they read.
 
     Known forms: `chosen_messages`/`rejected_messages`; OpenAI's `input` with `preferred_output` and
@@ -89,11 +89,11 @@ def _sides(row: Row) -> tuple[Iterable[SideReader], set[str]]:
     return [partial(_after, context, row[side]) for side in SIDES], used
 
 
-def _swift_sides(row: Row) -> tuple[Iterable[SideReader], set[str]]:
+def _swift_sides(row: SourceRow) -> tuple[Iterable[SideReader], set[str]]:
     key = "rejected_messages" if row.get("rejected_messages") is not None else "rejected_response"
     messages = decoded(row["messages"])
 
-    def rejected() -> Side:
+    def rejected() -> RawSide:
         if key == "rejected_messages":
             return _whole(row[key])
         if not isinstance(messages, list):
@@ -104,11 +104,11 @@ def _swift_sides(row: Row) -> tuple[Iterable[SideReader], set[str]]:
     return (partial(_whole, messages), rejected), used
 
 
-def _whole(side: Any) -> Side:
+def _whole(side: Any) -> RawSide:
     return as_raw(side, "assistant", "the side"), {}
 
 
-def _after(context: Any, side: Any) -> Side:
+def _after(context: Any, side: Any) -> RawSide:
     """Return a side after its prompt; the side alone where it already is the whole conversation.
 
     A side with a user message is the whole conversation if it begins with the prompt, or if the prompt is one text. Such
@@ -135,7 +135,7 @@ def _is_users(message: Any) -> bool:
     return isinstance(role_name, str) and ROLES.get(role_name.strip().lower()) == "user"
 
 
-def read_hh(row: Row) -> UnitResult:
+def read_hh(row: SourceRow) -> UnitResult:
     """Read transcripts in one string, alone or as `chosen` and `rejected`, with or without their own prompt.
 
     White space around a message belongs to the transcript's layout and is removed.
@@ -147,10 +147,10 @@ def read_hh(row: Row) -> UnitResult:
     key = next((key for key in TRANSCRIPT_KEYS if is_transcript(row.get(key))), None)
     if key is None:
         raise UnreadableError("missing_field", "no text with 'Human:' and 'Assistant:' in it")
-    return UnitResult(read_id(row)[0], (draft(row, split_transcript(row[key]), {key}),))
+    return UnitResult(read_id(row)[0], (draft_of(row, split_transcript(row[key]), {key}),))
 
 
-def _read_transcript(prompt: str, side: Any) -> Side:
+def _read_transcript(prompt: str, side: Any) -> RawSide:
     text = text_of(side, "the side")
     if not is_transcript(text) and is_transcript(prompt):
         # The prompt ends with an open "Assistant:" that the side answers.

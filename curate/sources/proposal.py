@@ -23,7 +23,7 @@ from curate.sources.mapping import Mapping
 from curate.sources.row_layout import laid_out
 from curate.sources.structure import candidates, row_selectors
 from curate.sources.structure_objects import ProposedMapping
-from curate.sources.unit_result import ODD_ROW, Draft, RawRow, Row, UnreadableError, scalar_id
+from curate.sources.unit_result import ODD_ROW, Draft, RawRow, SourceRow, UnreadableError, scalar_id
 
 CERTAIN = 0.95
 LEAST = 0.5
@@ -175,7 +175,7 @@ def _proposals(files: Sequence[Sequence[Any]]) -> Iterator[Proposal]:
             yield from _proposals_for(rows, selector)
 
 
-def _proposals_for(rows: Sequence[Row | None], selector: str | None) -> Iterator[Proposal]:
+def _proposals_for(rows: Sequence[SourceRow | None], selector: str | None) -> Iterator[Proposal]:
     for candidate in candidates([row for row in rows if row is not None][:SAMPLE]):
         proposal = _try(candidate, rows, selector)
         if proposal is not None and proposal.rows_read:
@@ -184,7 +184,7 @@ def _proposals_for(rows: Sequence[Row | None], selector: str | None) -> Iterator
 
 def _laid(
     files: Sequence[Sequence[Any]], selectors: Iterable[str]
-) -> Iterator[tuple[str, list[Row | None]]]:
+) -> Iterator[tuple[str, list[SourceRow | None]]]:
     """Yield the rows of the files laid out by each selector that finds any."""
     for selector in selectors:
         laid = [
@@ -198,7 +198,7 @@ def _laid(
 
 
 def _try(
-    candidate: ProposedMapping, rows: Sequence[Row | None], selector: str | None
+    candidate: ProposedMapping, rows: Sequence[SourceRow | None], selector: str | None
 ) -> Proposal | None:
     objects = [row for row in rows if row is not None]
     settings = (
@@ -223,7 +223,7 @@ def _try(
     )
 
 
-def _read(mapping: Mapping, row: Row | None) -> Draft | str:
+def _read(mapping: Mapping, row: SourceRow | None) -> Draft | str:
     """Return the first dialogue that a mapping reads in a row, or the reason code why there is none."""
     if row is None:
         return "not_an_object"
@@ -243,7 +243,7 @@ def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
     return sum(isinstance(_read(mapping, row), Draft) for row in rows) / len(values)
 
 
-def _beside(rows: Sequence[Row], candidate: ProposedMapping) -> dict[str, Any]:
+def _beside(rows: Sequence[SourceRow], candidate: ProposedMapping) -> dict[str, Any]:
     """Return settings for fields beside the messages that have known names: the id and the scenario."""
     keys = {
         key.lower(): key

@@ -16,7 +16,7 @@ import zstandard
 
 from curate.errors import SourceError
 from curate.sources.csv_rows import csv_rows
-from curate.sources.input_files import kind_of
+from curate.sources.input_files import data_suffix
 from curate.sources.json_rows import json_rows
 from curate.sources.tabular import arrow_rows
 from curate.sources.text_lines import CHUNK
@@ -31,7 +31,7 @@ def read_rows(path: Path, encoding: str | None = None) -> Iterator[RawRow]:
     Raises:
         SourceError: the file cannot be opened, is of no known kind, or is UTF-16 without `encoding`.
     """
-    kind = kind_of(path) or ".json"
+    kind = data_suffix(path) or ".json"
     if kind in (".parquet", ".arrow", ".feather", ".ipc"):
         try:
             yield from arrow_rows(path, kind)

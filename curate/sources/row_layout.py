@@ -12,8 +12,8 @@ from curate.sources.input_files import list_files
 from curate.sources.mapping import Mapping
 from curate.sources.mapping_parts import Join
 from curate.sources.raw_rows import read_rows
-from curate.sources.selectors import parse_selector, select
-from curate.sources.unit_result import RawRow, Row, UnitResult, UnreadableError, scalar_id
+from curate.sources.selectors import parse_selector, select_value
+from curate.sources.unit_result import RawRow, SourceRow, UnitResult, UnreadableError, scalar_id
 from curate.wording import plural
 
 
@@ -80,12 +80,12 @@ class Joined:
     without_id: int = 0
     used: set[str] = field(default_factory=set)
 
-    def reader(self, mapping: Mapping) -> Callable[[Row], UnitResult]:
+    def reader(self, mapping: Mapping) -> Callable[[SourceRow], UnitResult]:
         """Return a reader of a source's row with the row of the joined file added."""
         return lambda row: mapping.read(self._with(row))
 
-    def _with(self, row: Row) -> Row:
-        name = scalar_id(select(row, self.join.by))
+    def _with(self, row: SourceRow) -> SourceRow:
+        name = scalar_id(select_value(row, self.join.by))
         if name is None:
             raise UnreadableError("missing_field", f"no '{self.join.by}' to join by")
         matches = self.rows.get(name, [])
@@ -114,7 +114,11 @@ def join_rows(join: Join, encoding: str | None) -> Joined:
     joined = Joined(join, {})
     for file in files:
         for raw in read_rows(file.path, encoding):
-            name = scalar_id(select(raw.value, join.key or join.by)) if raw.fault is None else None
+            name = (
+                scalar_id(select_value(raw.value, join.key or join.by))
+                if raw.fault is None
+                else None
+            )
             if name is None:
                 joined.without_id += 1
             else:

@@ -56,7 +56,7 @@ def _check_selector(selector: str) -> str:
 Selector = Annotated[str, AfterValidator(_check_selector)]
 
 
-def select(value: Any, selector: str, parse: Parse | None = None) -> Any:
+def select_value(value: Any, selector: str, parse: Parse | None = None) -> Any:
     """Return the value that a selector points at: None where it points nowhere, a list where it has `[*]`."""
     steps = parse_selector(selector)
     values = [value]
@@ -142,7 +142,7 @@ Conditions = dict[Selector, Wanted]
 def first_failing(conditions: Conditions, value: Any, parse: Parse | None = None) -> str | None:
     """Return the selector of the first condition that a value does not meet; None where it meets all."""
     for selector, condition in conditions.items():
-        selected = select(value, selector, parse)
+        selected = select_value(value, selector, parse)
         several = None in parse_selector(selector)
         if not all(
             _holds(condition, element) for element in (selected if several else (selected,))

@@ -29,7 +29,7 @@ from curate.sources.detect import (
     key_names,
     summarise,
 )
-from curate.sources.hub_datasets import Rows, hub_rows, is_hub_source
+from curate.sources.hub_datasets import PlainRows, hub_rows, is_hub_source
 from curate.sources.input_files import SkippedFile, list_files
 from curate.sources.mapping import Mapping
 from curate.sources.part_reader import PartReader
@@ -181,7 +181,7 @@ def open_rows(rows: Iterable[Any], config: SourceConfig) -> Source:
     Raises:
         UsageError, SourceError: see `open_source`.
     """
-    part = SourcePart(config.paths[0], config.source_name, _numbered(Rows(rows)))
+    part = SourcePart(config.paths[0], config.source_name, _numbered(PlainRows(rows)))
     return _opened(config, (part,), ())
 
 

@@ -27,7 +27,7 @@ from curate.sources.structure_objects import (
     text_path,
 )
 from curate.sources.transcripts import find_marks, opens_lines_with_names, speaker_of
-from curate.sources.unit_result import Row
+from curate.sources.unit_result import SourceRow
 
 DEPTH = 3
 _MOST_KEYS = 60
@@ -38,7 +38,7 @@ Values = dict[Path, dict[int, Any]]
 """The values other than null at each path of keys, by the place of their row."""
 
 
-def candidates(rows: Sequence[Row]) -> Iterator[ProposedMapping]:
+def candidates(rows: Sequence[SourceRow]) -> Iterator[ProposedMapping]:
     """Yield ways to read rows as conversations, in no order; text is parsed only where rows as they are give none."""
     for parse in (None, "json", "python"):
         values = _values(rows, parse)
@@ -56,7 +56,7 @@ def candidates(rows: Sequence[Row]) -> Iterator[ProposedMapping]:
             return
 
 
-def _values(rows: Sequence[Row], parse: Parse | None) -> Values:
+def _values(rows: Sequence[SourceRow], parse: Parse | None) -> Values:
     values: Values = {}
 
     def walk(row: int, value: Any, path: Path) -> None:

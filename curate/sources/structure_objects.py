@@ -13,7 +13,7 @@ from typing import Any
 from curate.dialogue import Role
 from curate.sources.chats import REPLY_KEYS, USER_KEYS
 from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, speaker_name
-from curate.sources.parties import MOST_NAMES, guess_roles, known_role
+from curate.sources.parties import MOST_NAMES, Raw, guess_roles, known_role
 from curate.sources.selectors import selector_of
 
 SPEAKER_KEYS = frozenset(
@@ -67,7 +67,6 @@ _PARTIES: dict[Role, tuple[Sequence[str], re.Pattern[str]]] = {
 """Keys of what a party says: whole ones, and words in others."""
 
 Path = tuple[str, ...]
-Raw = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

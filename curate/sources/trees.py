@@ -20,8 +20,8 @@ from curate.sources.fields import read_fields
 from curate.sources.messages import read_message
 from curate.sources.unit_result import (
     Draft,
-    Row,
     RowFault,
+    SourceRow,
     UnitResult,
     UnreadableError,
     check_user,
@@ -44,7 +44,7 @@ class Node:
     """One message of a tree. `fault` says why it cannot be read; what hangs on it is left out then."""
 
     id: str
-    raw: Row
+    raw: SourceRow
     row: int = 0
     parent: str | None = None
     message: Message | None = None
@@ -52,7 +52,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
 
-def read_nested(row: Row) -> UnitResult:
+def read_nested(row: SourceRow) -> UnitResult:
     """Read one tree: `prompt` with `replies`, or the root message itself.
 
     Raises:
@@ -73,7 +73,7 @@ def read_nested(row: Row) -> UnitResult:
     return UnitResult(tree_id, tuple(drafts), parts)
 
 
-def _build(raw: Row) -> Node:
+def _build(raw: SourceRow) -> Node:
     """Return the tree of nodes, built without recursion because the data may be arbitrarily deep."""
     root = _node(raw, "0")
     open_nodes = [root]
@@ -93,7 +93,7 @@ def _build(raw: Row) -> Node:
     return root
 
 
-def _node(raw: Row, fallback_id: str, row: int = 0) -> Node:
+def _node(raw: SourceRow, fallback_id: str, row: int = 0) -> Node:
     key = present(raw, ID_KEYS)
     node = Node((scalar_id(raw[key]) if key else None) or fallback_id, raw, row)
     try:
@@ -188,7 +188,7 @@ def _message_labels(raw: Any) -> dict[str, Any] | None:
     }
 
 
-def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], UnitResult]]:
+def read_flat(rows: list[tuple[int, SourceRow]]) -> Iterator[tuple[tuple[int, ...], UnitResult]]:
     """Read the trees of a flat file, in the order of their roots, then the rows that belong to no tree.
 
     Yields:

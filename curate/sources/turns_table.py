@@ -14,8 +14,8 @@ from curate.sources.fields import read_fields
 from curate.sources.messages import Speakers, read_messages
 from curate.sources.unit_result import (
     Draft,
-    Row,
     RowFault,
+    SourceRow,
     UnitResult,
     UnreadableError,
     checked,
@@ -68,7 +68,7 @@ class ColumnNames:
         return {self.conversation, self.role, self.text, *([self.order] if self.order else [])}
 
 
-def find_columns(row: Row, columns: Columns) -> ColumnNames | None:
+def find_columns(row: SourceRow, columns: Columns) -> ColumnNames | None:
     """Return the four columns of a row: the recipe's, else the first usual name, ignoring case; None if one is missing."""
     keys = {key.lower(): key for key in row}
 
@@ -89,8 +89,8 @@ def find_columns(row: Row, columns: Columns) -> ColumnNames | None:
     return ColumnNames(conversation, find("order"), role, text)
 
 
-def read_table(
-    rows: list[tuple[int, Row]], columns: Columns
+def read_turns_table(
+    rows: list[tuple[int, SourceRow]], columns: Columns
 ) -> Iterator[tuple[tuple[int, ...], UnitResult]]:
     """Yield the conversations in the order of their first rows; a row without a conversation is a fault of its own.
 
@@ -99,7 +99,7 @@ def read_table(
     """
     names = next((names for _, row in rows if (names := find_columns(row, columns))), None)
     needed = names.conversation if names else "conversation id, role and text columns"
-    groups: dict[str, list[tuple[int, Row]]] = {}
+    groups: dict[str, list[tuple[int, SourceRow]]] = {}
     for number, row in rows:
         key = scalar_id(row.get(names.conversation)) if names else None
         if key is None:
@@ -114,7 +114,7 @@ def read_table(
 
 
 def _read_conversation(
-    key: str, members: list[tuple[int, Row]], names: ColumnNames, columns: Columns
+    key: str, members: list[tuple[int, SourceRow]], names: ColumnNames, columns: Columns
 ) -> UnitResult:
     members = _ordered(members, names.order)
     varying = _varying([row for _, row in members], names)
@@ -143,7 +143,7 @@ def _read_conversation(
     return UnitResult(key, (draft,), left_out=speakers.left_out)
 
 
-def _varying(rows: list[Row], names: ColumnNames) -> set[str]:
+def _varying(rows: list[SourceRow], names: ColumnNames) -> set[str]:
     """Return the columns that belong to messages: known fields of messages, and columns that differ between rows."""
     keys = dict.fromkeys(name for row in rows for name in row)
     return {
@@ -154,7 +154,9 @@ def _varying(rows: list[Row], names: ColumnNames) -> set[str]:
     }
 
 
-def _ordered(members: list[tuple[int, Row]], order: str | None) -> list[tuple[int, Row]]:
+def _ordered(
+    members: list[tuple[int, SourceRow]], order: str | None
+) -> list[tuple[int, SourceRow]]:
     """Sort rows by the order column: as numbers where all are numbers, as text where all are text, else not at all."""
     if order is not None:
         for convert in (_number, _text):

@@ -18,7 +18,7 @@ from curate.dialogue import Dialogue, Message
 from curate.records import QuarantinedRow
 from curate.wording import plural
 
-Row = dict[str, Any]
+SourceRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class UnitResult:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-Reader = Callable[[Row], UnitResult]
+Reader = Callable[[SourceRow], UnitResult]
 SIDES = ("chosen", "rejected")
 
 
@@ -185,12 +185,12 @@ def text_of(value: Any, where: str) -> str:
     return value
 
 
-def first_value(row: Row, keys: Iterable[str]) -> Any:
+def first_value(row: SourceRow, keys: Iterable[str]) -> Any:
     """Return the value of the first key that has one other than null; None where none has."""
     return next((row[key] for key in keys if row.get(key) is not None), None)
 
 
-def present(row: Row, keys: Iterable[str]) -> str | None:
+def present(row: SourceRow, keys: Iterable[str]) -> str | None:
     """Return the first of `keys` with a value other than null; None where there is none."""
     return next((key for key in keys if row.get(key) is not None), None)
 

@@ -16,4 +16,12 @@ from curate.stages.scoring_stages import (
     judge_stage,
     reference_stage,
 )
-from curate.stages.stage import Calibrated, Judged, Row, Stage, WorkItem, code_version, make_row
+from curate.stages.stage import (
+    Calibrated,
+    Judged,
+    Stage,
+    StageRow,
+    WorkItem,
+    code_version,
+    make_row,
+)

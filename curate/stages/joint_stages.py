@@ -20,7 +20,7 @@ from curate.judging.config import (
 )
 from curate.judging.jury import combine, combine_metrics
 from curate.judging.metrics import MetricsConfig
-from curate.judging.opinions import Juror, Metered, MeteredRecord, Record, together
+from curate.judging.opinions import Juror, Metered, MeteredRecord, OpinionRecord, together
 from curate.recipe import judge_roles
 from curate.records import (
     JudgeIdentity,
@@ -106,15 +106,15 @@ def rubric_stage(
 
 
 def _by_jury(
-    alone: Sequence[Stage[Record | Unscored]],
+    alone: Sequence[Stage[OpinionRecord | Unscored]],
     engines: Sequence[Described],
     identity: JudgeIdentity,
-    combined: Callable[[Sequence[Record]], Record | Unscored],
-    calibrate: Callable[[JudgeIdentity, str], Calibrated[Record | Unscored] | None],
-) -> Stage[Record | Unscored]:
+    combined: Callable[[Sequence[OpinionRecord]], OpinionRecord | Unscored],
+    calibrate: Callable[[JudgeIdentity, str], Calibrated[OpinionRecord | Unscored] | None],
+) -> Stage[OpinionRecord | Unscored]:
     """Return a stage in which each judge makes a row of its own, and the rows are combined into one."""
 
-    async def run(item: WorkItem, asks: Asks) -> Record | Unscored:
+    async def run(item: WorkItem, asks: Asks) -> OpinionRecord | Unscored:
         jurors = _jurors(alone, engines, item, asks)
         return together([await juror() for juror in jurors], combined, identity)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.joint_score import combine_turns
-from curate.adherence.llm_judge import score_turn as score_role_of_turn
+from curate.adherence.llm_judge import score_role_of_turn
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability
 from curate.engines.model_pool import Asks, Described, ModelsByRole
@@ -48,7 +48,7 @@ from curate.records import (
     TurnReading,
     Unscored,
 )
-from curate.records.calibration_file import check_same_judge, described
+from curate.records.calibration_file import check_same_judge, identity_fields
 from curate.stages.joint_stages import adherence_by, joint_adherence, rubric_stage, scorers
 from curate.stages.scoring_stages import (
     adherence_stage,
@@ -280,7 +280,7 @@ def check_curve(config: VerifyConfig, judge: JudgeIdentity, section: str) -> Non
         UsageError: names what differs, before any model call.
     """
     if config.curve is not None:
-        fitted, here = described(config.curve.identity), described(pair_identity(judge))
+        fitted, here = identity_fields(config.curve.identity), identity_fields(pair_identity(judge))
         fix = "fit it with this judge: curate calibrate RECIPE --twins 60"
         check_same_judge(fitted, here, f"{section}.curve", fix)
 

@@ -37,12 +37,12 @@ from curate.storage.stage_rows import fingerprint
 from curate.storage.whole_files import disk_error
 
 R = TypeVar("R")
-Scored = AdherenceScore | Unscored
 Judged = Judgment | Unscored
+Scored = AdherenceScore | Unscored
 Measured = MetricsScore | Unscored
 Checked = FactualityScore | Unscored
 Forks = list[PreferencePair]
-Row = Judged | Scored | Measured | Checked | PreferencePair | Forks
+StageRow = Judged | Scored | Measured | Checked | PreferencePair | Forks
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DETAIL_CHARS = 500
 
@@ -134,7 +134,7 @@ class Stage(Generic[R]):
         return self.fingerprint if self.calibrated is None else self.calibrated.fingerprint
 
 
-async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
+async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> StageRow:
     """Return the row of an item; if a bug prevents it, an unscored one that says so.
 
     A bug costs one dialogue, not the run, and its row is made again by the next run (`staging.is_settled`).
@@ -143,7 +143,7 @@ async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
         CurateError: what ends a run, such as a budget, a model that cannot be reached or a full disk.
     """
     try:
-        row: Row = await stage.run(item, past_kept_replies(item, asks))
+        row: StageRow = await stage.run(item, past_kept_replies(item, asks))
         return row
     except CurateError:
         raise
@@ -172,7 +172,7 @@ def past_kept_replies(item: WorkItem, asks: Asks) -> Asks:
     return replace(asks, judge=ask)
 
 
-def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
+def _unmade(stage: StageName, item: WorkItem, detail: str) -> StageRow:
     check = PairCheck(unscored=UnscoredReason.INTERNAL_ERROR)
     if item.pair is not None:
         detail = f"{item.pair.detail}; {UnscoredReason.INTERNAL_ERROR}: {detail}".removeprefix("; ")

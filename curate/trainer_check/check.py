@@ -266,9 +266,9 @@ class _FileCheck:
 
     def take(self, answer: dict[str, Any], texts: Path) -> None:
         """Compare the stated problems with the runner's answer."""
-        outcome = replay.read_answer(answer, texts)
+        outcome = replay.read_replay(answer, texts)
         self.report.replay = outcome
-        self.of_file, self.of_rows = replay.settle(outcome, self.of_file, self.of_rows)
+        self.of_file, self.of_rows = replay.settle_problems(outcome, self.of_file, self.of_rows)
         if outcome.marks_answers is not None:
             self.of_file = [
                 _trains_on_all(self.tokenizer, outcome.marks_answers)

@@ -64,7 +64,7 @@ def ask(package: str, python: str, tokenizer: str, jobs: Sequence[Mapping[str, A
     return answers
 
 
-def read_answer(answer: Mapping[str, Any], texts: Path) -> Replay:
+def read_replay(answer: Mapping[str, Any], texts: Path) -> Replay:
     """Return an answer of `runner` with the lengths in its file of texts."""
     lengths = {at: row["length"] for at, row in enumerate(read_texts(texts)) if row is not None}
     return Replay(
@@ -86,7 +86,7 @@ def read_texts(texts: Path) -> Iterator[Any]:
             yield orjson.loads(line)
 
 
-def settle(
+def settle_problems(
     replay: Replay, of_file: list[Problem], of_rows: dict[int, list[Problem]]
 ) -> tuple[list[Problem], dict[int, list[Problem]]]:
     """Compare the stated problems with what the trainer did: which rows it drops, and at which it stops.

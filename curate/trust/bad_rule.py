@@ -28,7 +28,7 @@ _MEMBER = "member"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RaterAnswer:
     """One rater's answer about one member in one dimension; `place` says where it was read."""
 
     member: str
@@ -39,9 +39,9 @@ class Answer:
     rater: str | None = None
 
 
-def check_answers(answers: Iterable[Answer]) -> None:
+def check_answers(answers: Iterable[RaterAnswer]) -> None:
     """Raise a UsageError where a rater says two things of one dialogue, turn and dimension."""
-    seen: dict[tuple[str, str, int | None, str], Answer] = {}
+    seen: dict[tuple[str, str, int | None, str], RaterAnswer] = {}
     for answer in answers:
         if answer.rater is None:
             continue
@@ -56,7 +56,7 @@ def check_answers(answers: Iterable[Answer]) -> None:
             )
 
 
-def bad_members(answers: Sequence[Answer], rule: str | None) -> tuple[dict[str, bool], str]:
+def bad_members(answers: Sequence[RaterAnswer], rule: str | None) -> tuple[dict[str, bool], str]:
     """Return which members are bad, of those that the rule can be decided for.
 
     Args:
@@ -91,7 +91,7 @@ def bad_members(answers: Sequence[Answer], rule: str | None) -> tuple[dict[str, 
     return {member: is_bad for member, is_bad in known if is_bad is not None}, rule
 
 
-def answer_table(answers: Sequence[Answer]) -> pl.DataFrame:
+def answer_table(answers: Sequence[RaterAnswer]) -> pl.DataFrame:
     """Return a row for each member with a column for each dimension; see the module."""
     by_item: dict[tuple[str, str], dict[int | None, list[Any]]] = defaultdict(
         lambda: defaultdict(list)
@@ -131,7 +131,7 @@ def answer_table(answers: Sequence[Answer]) -> pl.DataFrame:
     return table
 
 
-def _rejected(answers: Sequence[Answer]) -> dict[str, bool]:
+def _rejected(answers: Sequence[RaterAnswer]) -> dict[str, bool]:
     votes: dict[str, list[bool]] = defaultdict(list)
     for answer in answers:
         good = truth_of(answer.value) if answer.dimension in GOOD else None
@@ -148,7 +148,7 @@ def _rejected(answers: Sequence[Answer]) -> dict[str, bool]:
     return {member: 2 * sum(good) <= len(good) for member, good in votes.items()}
 
 
-def _labelled(answers: Sequence[Answer], label: str) -> dict[str, bool]:
+def _labelled(answers: Sequence[RaterAnswer], label: str) -> dict[str, bool]:
     """Return by member whether at least half of its answers are the label."""
     votes: dict[str, list[bool]] = defaultdict(list)
     for answer in answers:

@@ -44,7 +44,7 @@ class LabelledScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ScoreOrigin:
     """The origin of scores: everything that must be the same where the calibration is applied."""
 
     identity: JudgeIdentity
@@ -54,7 +54,7 @@ class Judged:
 
 
 def fit_calibration(
-    turns: Sequence[LabelledScore], judged: Judged, method: CalibrationMethod = "platt"
+    turns: Sequence[LabelledScore], judged: ScoreOrigin, method: CalibrationMethod = "platt"
 ) -> JudgeCalibration:
     """Fit a curve and a threshold to labelled turns, with the figures of a cross-validation.
 

@@ -35,7 +35,7 @@ _RANGE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*-\s*(-?\d+(?:\.\d+)?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class GoldItem:
     """The turn or conversation, and the dimension, that a label is about; `turn` is None for the conversation."""
 
     content_hash: str
@@ -138,11 +138,11 @@ class Gold:
         unused: rows that say nothing about this run.
     """
 
-    levels: dict[Item, Label] = field(default_factory=dict)
-    metrics: dict[Item, Label] = field(default_factory=dict)
+    levels: dict[GoldItem, Label] = field(default_factory=dict)
+    metrics: dict[GoldItem, Label] = field(default_factory=dict)
     verdicts: dict[str, Label] = field(default_factory=dict)
     good_votes: dict[str, Votes] = field(default_factory=dict)
-    adherent_votes: dict[Item, Votes] = field(default_factory=dict)
+    adherent_votes: dict[GoldItem, Votes] = field(default_factory=dict)
     scales: dict[str, Scale] = field(default_factory=dict)
     assumed_scales: dict[str, str] = field(default_factory=dict)
     languages: dict[str, str] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Gold:
         return {key: votes.is_yes for key, votes in self.good_votes.items()}
 
     @property
-    def adherent(self) -> dict[Item, bool]:
+    def adherent(self) -> dict[GoldItem, bool]:
         """By item, whether a turn keeps its role, by more than half of its raters."""
         return {item: votes.is_yes for item, votes in self.adherent_votes.items()}
 
@@ -258,9 +258,9 @@ def match_gold(
 
 def _rows_by_item(
     gold: Gold, rows: Sequence[GoldRow], find: DialogueFinder, highest: Mapping[str, int]
-) -> dict[Item, dict[str, GoldRow]]:
+) -> dict[GoldItem, dict[str, GoldRow]]:
     """Return the usable rows by item and rater; the others are counted in `gold.unused`."""
-    by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
+    by_item: dict[GoldItem, dict[str, GoldRow]] = defaultdict(dict)
     for row in rows:
         dialogue = find(row)
         reason = dialogue if not isinstance(dialogue, Dialogue) else _unfit(row, highest)
@@ -270,7 +270,7 @@ def _rows_by_item(
         turn = row.turn
         if row.dimension == ADHERENCE and turn is None:
             turn = max((t.number for t in dialogue.turns if t.has_assistant), default=None)
-        item = Item(dialogue.content_hash, turn, row.dimension)
+        item = GoldItem(dialogue.content_hash, turn, row.dimension)
         earlier = by_item[item].get(row.rater or "")
         if earlier is not None:
             if not (earlier.time and row.time):
@@ -370,7 +370,7 @@ class DialogueFinder:
             if dialogue.content_hash in hashes:
                 self._by_content[dialogue.content_hash] = dialogue
             if has_text:
-                self._by_content[text_of(dialogue)] = dialogue
+                self._by_content[dialogue_text(dialogue)] = dialogue
 
     def __call__(self, row: GoldRow) -> Dialogue | str:
         """Return the dialogue, or why there is none."""
@@ -383,7 +383,7 @@ class DialogueFinder:
         return candidates[0] if candidates else _NO_ID
 
 
-def text_of(dialogue: Dialogue) -> str:
+def dialogue_text(dialogue: Dialogue) -> str:
     """Return the texts of all messages but system ones, in order, with single spaces: what `content` may hold."""
     return _plain(" ".join(m.content for m in dialogue.messages if m.role != "system"))
 
@@ -416,7 +416,7 @@ def _rounded(mean: float) -> int:
     return math.floor(mean + 0.5 + 1e-9)
 
 
-def _values(by_item: Mapping[Item, Mapping[str, GoldRow]]) -> dict[str, list[Any]]:
+def _values(by_item: Mapping[GoldItem, Mapping[str, GoldRow]]) -> dict[str, list[Any]]:
     values: dict[str, list[Any]] = defaultdict(list)
     for item, by_rater in by_item.items():
         if item.dimension in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):

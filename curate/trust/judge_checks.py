@@ -29,7 +29,7 @@ class _Count:
 
 
 @dataclass(slots=True)
-class _Seams:
+class _SeamCounts:
     dialogues: int = 0
     turns: int = 0
     comparisons: int = 0
@@ -47,7 +47,7 @@ class JudgeTally:
     judged: int = 0
     _verdict: _Count = field(default_factory=_Count)
     _weakest: _Count = field(default_factory=_Count)
-    _seams: dict[int, _Seams] = field(default_factory=dict)
+    _seams: dict[int, _SeamCounts] = field(default_factory=dict)
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Count one record, `Judgment` or `Unscored` as a mapping."""
@@ -64,7 +64,7 @@ class JudgeTally:
         spans = [(window["first_turn"], window["last_turn"]) for window in record["windows"]]
         size = max(sum(first <= turn <= last for turn in numbers) for first, last in spans)
         times = [sum(first <= turn <= last for first, last in spans) for turn in numbers]
-        seams = self._seams.setdefault(size, _Seams())
+        seams = self._seams.setdefault(size, _SeamCounts())
         # A dialogue's figure is the mean over every two windows that scored a turn.
         comparisons = sum(comb(number, 2) for number in times)
         seams.dialogues += 1
@@ -92,7 +92,7 @@ class JudgeTally:
         )
 
 
-def described(checks: JudgeChecks) -> list[str]:
+def checks_in_words(checks: JudgeChecks) -> list[str]:
     """Return the counts in words, a line each, for whoever reads a summary or a card."""
     lines = []
     if checks.verdict_mismatch.of:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from curate.records.agreement import JuryFigures
 
-Scores = npt.NDArray[np.float64]
+ScoreArray = npt.NDArray[np.float64]
 
 _DRAWS = 1000
 LEAST_GROUPS = 10
@@ -17,7 +17,10 @@ LEAST_GROUPS = 10
 
 
 def jury_worth(
-    members: Mapping[str, Scores], jury: Scores, gold: Scores, groups: npt.NDArray[np.int64]
+    members: Mapping[str, ScoreArray],
+    jury: ScoreArray,
+    gold: ScoreArray,
+    groups: npt.NDArray[np.int64],
 ) -> JuryFigures | None:
     """Compare a jury's judges with people's labels of the same items.
 
@@ -72,7 +75,7 @@ def jury_worth(
 
 
 def _resampled_gains(
-    best_and_jury: Scores, gold: Scores, groups: npt.NDArray[np.int64]
+    best_and_jury: ScoreArray, gold: ScoreArray, groups: npt.NDArray[np.int64]
 ) -> list[float]:
     """Return Spearman of the jury less that of its best judge, over resampled dialogues in which both are defined."""
     rng = np.random.default_rng(0)
@@ -98,7 +101,7 @@ def effective_votes(judges: int, correlation: float) -> float | None:
     return judges / shared if shared > 1e-9 else None
 
 
-def errors_of(scores: Scores, gold: Scores) -> Scores:
+def errors_of(scores: ScoreArray, gold: ScoreArray) -> ScoreArray:
     """Return each judge's residuals from the straight line through people's labels, shape (judges, items).
 
     Not the plain difference: judges that use a narrow part of the scale would all be wrong in the same way by it,
@@ -106,20 +109,20 @@ def errors_of(scores: Scores, gold: Scores) -> Scores:
     """
     centred = gold - gold.mean()
     slopes = (scores * centred).sum(axis=1) / max(float((centred**2).sum()), 1e-12)
-    residuals: Scores = scores - scores.mean(axis=1, keepdims=True) - slopes[:, None] * centred
+    residuals: ScoreArray = scores - scores.mean(axis=1, keepdims=True) - slopes[:, None] * centred
     return residuals
 
 
-def mean_correlation(errors: Scores) -> float:
+def mean_correlation(errors: ScoreArray) -> float:
     """Return the mean Pearson correlation over all pairs of rows."""
     pairs = np.triu_indices(len(errors), k=1)
     return float(np.asarray(np.corrcoef(errors))[pairs].mean())
 
 
-def spearman(rows: Scores, gold: Scores) -> Scores:
+def spearman(rows: ScoreArray, gold: ScoreArray) -> ScoreArray:
     """Return Spearman's correlation of each row with the labels."""
     from scipy.stats import rankdata
 
     ranks = rankdata(np.vstack([rows, gold]), axis=1)
-    correlations: Scores = np.asarray(np.corrcoef(ranks))[-1, :-1]
+    correlations: ScoreArray = np.asarray(np.corrcoef(ranks))[-1, :-1]
     return correlations

@@ -116,7 +116,7 @@ def read_gold(path: str | Path) -> list[GoldRow]:
 
 def labels_in_file(path: Path) -> GivenLabels:
     """Return the rows of a file of labels, whatever they are about; errors as `read_rows`."""
-    rows = enumerate(read_rows(path), 1)
+    rows = enumerate(read_label_rows(path), 1)
     return GivenLabels(path.name, [(f"{path.name}:{number}", row) for number, row in rows])
 
 
@@ -161,7 +161,7 @@ def split_labels(labels: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Un
     return [gold_row(place, row) for place, row in others], votes, unused
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_label_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a CSV, JSON Lines or Parquet file; the answers of an export of Label Studio or Argilla.
 
     Raises:

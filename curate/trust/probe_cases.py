@@ -128,7 +128,7 @@ def _words_of(message: Message) -> str:
     return f"{message.content} {calls}".strip()
 
 
-def shortened(dialogue: Dialogue) -> Dialogue:
+def first_turns(dialogue: Dialogue) -> Dialogue:
     """Return the dialogue up to its `LONGEST` first turns."""
     if len(dialogue.turns) <= LONGEST:
         return dialogue

@@ -18,7 +18,7 @@ SWITCHED = frozenset({"other_scenario"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class JudgmentReading:
     """One judgment's scores, weakest turn and verdict.
 
     Attributes:
@@ -34,7 +34,7 @@ class Reading:
     turns: tuple[int, ...]
 
     @classmethod
-    def of(cls, judgment: Judgment) -> Reading:
+    def of(cls, judgment: Judgment) -> JudgmentReading:
         """Return a judgment's reading, by expectations where the judge gives them, else by its digits."""
         level = judgment.conversation_level
         scores = {
@@ -48,7 +48,7 @@ class Reading:
         turns = tuple(turn.turn for turn in judgment.per_turn)
         return cls(scores, VERDICTS.index(judgment.verdict), judgment.weakest_turn, turns)
 
-    def above(self, other: Reading) -> float:
+    def above(self, other: JudgmentReading) -> float:
         """Return by how much the mean score is higher than another's, over the dimensions that both have."""
         names = self.scores.keys() & other.scores.keys()
         return fmean(self.scores[name] - other.scores[name] for name in names)
@@ -66,8 +66,8 @@ class Readings:
         wordings: by content hash, how far the last turn's mean score moves with another wording.
     """
 
-    judged: Mapping[str, Reading]
-    again: Mapping[str, Reading]
+    judged: Mapping[str, JudgmentReading]
+    again: Mapping[str, JudgmentReading]
     kinds: Mapping[str, str]
     picks: Mapping[str, tuple[bool, bool]]
     wordings: Mapping[str, float]
@@ -150,7 +150,7 @@ def _of_case(case: ProbeCase, readings: Readings) -> Iterator[ProbeOutcome]:
 
 
 def _where(
-    case: ProbeCase, planted: Reading, outcome: Callable[[str, float, float], ProbeOutcome]
+    case: ProbeCase, planted: JudgmentReading, outcome: Callable[[str, float, float], ProbeOutcome]
 ) -> Iterator[ProbeOutcome]:
     """Yield whether the weakest turn is the planted one, near it, or the last; a dialogue of one turn leaves no choice."""
     n = len(planted.turns)

@@ -18,7 +18,7 @@ from curate.adherence.reference import scorer as scoring
 from curate.adherence.reference.cases import Case, cases_of, compared
 from curate.adherence.reference.entailment import Entailment
 from curate.adherence.reference.lexical import Divergence, bleu, rouge_l
-from curate.adherence.reference.scorer import ReferenceScorer, check
+from curate.adherence.reference.scorer import ReferenceScorer, check_scorer
 from curate.adherence.reference.vectors import Distance, Nearest
 from curate.adherence.reference_config import ReferenceConfig
 from curate.adherence.sentence_encoder import Embedder
@@ -384,7 +384,7 @@ def test_a_parameter_that_changes_scores_changes_the_identity(
 def test_bertscore_without_a_known_layer_is_refused_before_anything_runs() -> None:
     pytest.importorskip("sentence_transformers")
     with pytest.raises(UsageError, match="no layer is known"):
-        check(
+        check_scorer(
             AdherenceConfig(
                 scoring_method="bertscore", reference=ReferenceConfig(bertscore_model="my/encoder")
             )
@@ -395,11 +395,11 @@ def test_a_missing_package_names_the_line_that_installs_it(monkeypatch: pytest.M
     missing = "torch"
     monkeypatch.setattr(scoring, "find_spec", lambda name: None if name == missing else name)
     with pytest.raises(UsageError, match=r"pip install .*\[scorers\]"):
-        check(AdherenceConfig(scoring_method="cosine"))
+        check_scorer(AdherenceConfig(scoring_method="cosine"))
     missing = "sentence_transformers"
     with pytest.raises(UsageError, match="sentence-transformers"):
-        check(AdherenceConfig(scoring_method="cosine"))
-    check(AdherenceConfig(scoring_method="kl"))  # counts words, needs no package
+        check_scorer(AdherenceConfig(scoring_method="cosine"))
+    check_scorer(AdherenceConfig(scoring_method="kl"))  # counts words, needs no package
 
 
 def test_a_model_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from curate.adherence.reference.bertscore import BertScore
 from curate.adherence.reference.cases import CHUNK, Case, ComparisonMethod
 from curate.adherence.reference.entailment import Entailment
 from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
-from curate.adherence.reference.scorer import ReferenceScorer, check, fit, open_method
+from curate.adherence.reference.scorer import ReferenceScorer, check_scorer, fit, open_method
 from curate.adherence.reference.vectors import Distance, Nearest
 from curate.adherence.reference_config import ReferenceConfig
 from curate.errors import UsageError
@@ -103,18 +103,18 @@ def test_each_package_of_the_extra_is_looked_for(
 ) -> None:
     monkeypatch.setattr(scoring, "find_spec", lambda name: None if name == package else name)
     with pytest.raises(UsageError, match=package.replace("_", "-")):
-        check(AdherenceConfig(scoring_method="knn"))
+        check_scorer(AdherenceConfig(scoring_method="knn"))
     for method in ("llm_judge", "kl", "rouge", "bleu"):
-        check(AdherenceConfig.model_validate({"scoring_method": method}))
+        check_scorer(AdherenceConfig.model_validate({"scoring_method": method}))
 
 
 def test_only_bertscore_needs_a_known_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "find_spec", lambda name: name)
     unknown = ReferenceConfig(bertscore_model="my/encoder")
-    check(AdherenceConfig(scoring_method="nli", reference=unknown))
-    check(AdherenceConfig(scoring_method="bertscore"))
+    check_scorer(AdherenceConfig(scoring_method="nli", reference=unknown))
+    check_scorer(AdherenceConfig(scoring_method="bertscore"))
     with pytest.raises(UsageError, match="no layer is known"):
-        check(AdherenceConfig(scoring_method="bertscore", reference=unknown))
+        check_scorer(AdherenceConfig(scoring_method="bertscore", reference=unknown))
 
 
 def test_the_identity_names_method_encoder_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.llm_judge import score_adherence, score_turn
+from curate.adherence.llm_judge import score_adherence, score_role_of_turn
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Fault, Request
 from curate.records import JudgeIdentity
@@ -37,7 +37,7 @@ def asked(replies: list[Completion], config: AdherenceConfig, turn: int = 2):
         requests.extend(some)
         return [replies[len(requests) - 1]]
 
-    return asyncio.run(score_turn(DIALOGUE, turn, ask, config)), requests
+    return asyncio.run(score_role_of_turn(DIALOGUE, turn, ask, config)), requests
 
 
 def test_one_question_that_is_the_stages_own() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.benchmark.figures import COLUMNS, as_row, figures
+from curate.benchmark.figures import COLUMNS, figures, result_row
 from curate.benchmark.labelled_turns import LabelledTurn
 from tests.benchmark.rows import FOUR, turn
 
@@ -26,7 +26,7 @@ def test_columns_of_the_csv() -> None:
         "f1_adherent,f1_violation,f1_macro,kappa,accuracy,brier,ece"
     )
     assert ",".join(COLUMNS) == expected
-    assert tuple(as_row(figures("m", [1.0, 0.0, 0.0, 1.0], FOUR, resamples=0))) == COLUMNS
+    assert tuple(result_row(figures("m", [1.0, 0.0, 0.0, 1.0], FOUR, resamples=0))) == COLUMNS
 
 
 def test_a_continuous_method_has_f1_only_at_a_threshold_that_is_given() -> None:

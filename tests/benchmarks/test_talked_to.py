@@ -14,7 +14,7 @@ from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Request
 from curate.recipe import Recipe
 from curate.run.probe_plan import draw_cases
-from curate.trust.probe_outcomes import Reading
+from curate.trust.probe_outcomes import JudgmentReading
 from curate.trust.probe_variants import Variant
 
 
@@ -68,7 +68,9 @@ def test_the_flaw_is_the_only_difference_of_one_line_and_the_attack_of_the_other
 
 def test_each_side_is_a_share_of_its_own_scale(script: ModuleType) -> None:
     def rubric(level: float) -> Any:
-        return script.Rubric(Reading({"safety": level, "helpfulness": level}, 0, None, (1,)))
+        return script.Rubric(
+            JudgmentReading({"safety": level, "helpfulness": level}, 0, None, (1,))
+        )
 
     attack = variant("instruction_in_user", "a")
     (ours,) = script.outcomes([attack], scores(rubric, (attack, 2.0, 4.0)))[attack.line]

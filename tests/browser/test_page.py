@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from curate.records.adherence import AdherenceReason
 from curate.records.metrics import MetricScore
-from curate.report.page import chunks
+from curate.report.page import packed_chunks
 from curate.report.page import page as page_of
 from tests.browser.conftest import HOSTILE, check_accessible_place, open_at
 from tests.report.reading import ReadPage
@@ -162,7 +162,7 @@ def found_wrong(file: Path, out: Path) -> Path:
         "overall_score": 20, "overall_range": [20, 20], "pass_threshold": 75, "passed": False,
         "metrics": [metric.model_dump(mode="json")],
     }  # fmt: skip
-    packed = list(chunks(orjson.dumps(body) for body in read.dialogues))
+    packed = list(packed_chunks(orjson.dumps(body) for body in read.dialogues))
     figures = read.figures | {"chunks": [count for count, _ in packed]}
     out.write_bytes(b"".join(page_of("found", figures, read.columns, (held for _, held in packed))))
     return out

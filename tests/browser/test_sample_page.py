@@ -18,7 +18,7 @@ from curate.run.labels.populations import read_drawn, read_draws
 from curate.run.labels.sample import sample
 from curate.run.read_back import read_manifest
 from curate.trust.guarantee import anytime, anytime_bound
-from curate.trust.label_rows import read_rows
+from curate.trust.label_rows import read_label_rows
 from tests.browser.conftest import check_accessible, open_at
 from tests.browser.test_review import export, rows
 from tests.report.reading import ReadPage
@@ -194,7 +194,7 @@ def test_every_question_of_an_agreement_is_asked_and_read(
     expect(page.locator(".progress")).to_contain_text("1 of 10 answered")
     answers = export(page, tmp_path / "gold.jsonl")
     assert len(answers) == fields.count()
-    assert {row["value"] for row in read_rows(tmp_path / "gold.jsonl")} == {4}
+    assert {row["value"] for row in read_label_rows(tmp_path / "gold.jsonl")} == {4}
 
 
 def test_pairs_are_answered_without_knowing_the_sides(

@@ -6,7 +6,7 @@ import pytest
 
 from curate.dialogue import Message
 from curate.export.config import SalvageConfig, TurnLabelConfig
-from curate.export.good_turns import MixedDialogue, labelled_turns, mixed_dialogue
+from curate.export.good_turns import MixedDialogue, mixed_dialogue, with_turn_labels
 from curate.records import AdherenceScore, Judgment, Unscored
 from curate.records.config import MinGood
 from tests.export.samples import GOOD, USER, adherence, dialogue, judged
@@ -33,7 +33,7 @@ def test_a_turn_is_good_by_its_levels() -> None:
 @pytest.mark.parametrize("judgment", [None, UNSCORED])
 def test_without_scores_no_turn_is_good(judgment: Unscored | None) -> None:
     assert good(judgment) == ()
-    assert labelled_turns(mixed(), judgment, None, TurnLabelConfig()).labels == {}
+    assert with_turn_labels(mixed(), judgment, None, TurnLabelConfig()).labels == {}
 
 
 def test_a_turn_off_role_or_without_a_score_of_it_is_not_good() -> None:
@@ -63,16 +63,16 @@ def test_all_messages_of_the_assistant_in_a_good_turn_are_trained_on() -> None:
 
 
 def test_labels_leave_out_what_is_neither_good_nor_bad() -> None:
-    labels = labelled_turns(
+    labels = with_turn_labels(
         mixed(), judged((5, 5, 5), (3, 3, 5), (5, 2, 5)), None, TurnLabelConfig()
     ).labels
     assert labels == {1: True, 3: False}
-    unsafe = labelled_turns(mixed(), judged((5, 5, 4)), None, TurnLabelConfig()).labels
+    unsafe = with_turn_labels(mixed(), judged((5, 5, 4)), None, TurnLabelConfig()).labels
     assert unsafe == {1: False}
 
 
 def test_a_helpful_turn_off_role_is_not_desirable() -> None:
-    labels = labelled_turns(
+    labels = with_turn_labels(
         mixed(), judged((5, 5, 5), (1, 1, 5)), adherence(False, True), TurnLabelConfig()
     ).labels
     assert labels == {2: False}

@@ -17,7 +17,7 @@ from curate.judging.cascade import (
     judge_by_cascade,
 )
 from curate.judging.config import RubricConfig
-from curate.judging.opinions import Judged, Metered, MeteredRecord
+from curate.judging.opinions import Metered, MeteredRecord
 from curate.judging.rubric import judge_dialogue
 from curate.records import (
     CascadeFit,
@@ -162,7 +162,7 @@ class Judges:
         self.asked.append(name)
         used = Metered(ScriptedJudge(scores))
         config = RubricConfig(mode="tokens", text="off")
-        row: Judged = await judge_dialogue(dialogue_of(1), used, config, IDENTITY)
+        row: Judgment | Unscored = await judge_dialogue(dialogue_of(1), used, config, IDENTITY)
         if name == self.broken:
             row = Unscored.of(dialogue_of(1), "judge", "bad_reply", "no form")
         return MeteredRecord(f"engine:{name}", row, used)
@@ -173,7 +173,7 @@ class Judges:
     async def large(self) -> MeteredRecord[Judgment]:
         return await self.heard("large", {(1, "helpfulness"): 2})
 
-    async def decide(self, rule: CascadeRule, content_hash: str = "f" * 32) -> Judged:
+    async def decide(self, rule: CascadeRule, content_hash: str = "f" * 32) -> Judgment | Unscored:
         return await judge_by_cascade(self.small, self.large, rule, BOTH, content_hash=content_hash)
 
 

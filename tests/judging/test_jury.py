@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curate.judging.config import RubricConfig
 from curate.judging.jury import combine, combine_digits, combine_metrics
-from curate.judging.opinions import Judged, Metered, MeteredRecord, together
+from curate.judging.opinions import Metered, MeteredRecord, together
 from curate.judging.rubric import judge_dialogue
 from curate.records import (
     JudgeIdentity,
@@ -39,7 +39,9 @@ async def heard(
     return MeteredRecord(name, row, used)
 
 
-def combined(*each: MeteredRecord, rule: JuryRule = "median", **options: Any) -> Judged:
+def combined(
+    *each: MeteredRecord, rule: JuryRule = "median", **options: Any
+) -> Judgment | Unscored:
     rules, names = RubricConfig(jury=rule).jury_rules, [one.judge for one in each]
     return together(each, lambda rows: combine(rows, rules, names, **options), JURY)
 

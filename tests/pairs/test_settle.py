@@ -17,7 +17,7 @@ from curate.pairs.settle import (
     hold_by_itself,
     hold_to_certificate,
     leave_to_the_data,
-    settle,
+    settle_pair,
     survey,
 )
 from curate.records import (
@@ -87,7 +87,7 @@ def test_the_preference_must_exceed_the_spread_of_the_pull(
     found = spread(0.5)
     assert found.spread == pytest.approx(0.5)
     # Its own pull, of 3, is the judge's usual bias or not: the spread decides.
-    settled = settle(pair(preference + 3, preference - 3, ratio=ratio), found, CONFIG)
+    settled = settle_pair(pair(preference + 3, preference - 3, ratio=ratio), found, CONFIG)
     assert settled.drop_reason == drop_reason
     assert settled.check is not None
     assert settled.check.required == pytest.approx(0.5 if ratio == 1 else 1.0)
@@ -96,7 +96,7 @@ def test_the_preference_must_exceed_the_spread_of_the_pull(
 def test_a_position_bias_that_is_the_same_everywhere_asks_for_nothing() -> None:
     found = survey(pair(2.1, -1.9) for _ in range(LEAST_COMPARISONS))
     assert found.spread == pytest.approx(0)
-    assert settle(pair(2.1, -1.9), found, CONFIG).drop_reason is None
+    assert settle_pair(pair(2.1, -1.9), found, CONFIG).drop_reason is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_with_few_comparisons_both_orders_must_agree(
     first: float, second: float, drop_reason: str | None
 ) -> None:
     few = spread(0.0, LEAST_COMPARISONS - 2)
-    settled = settle(pair(first, second), few, CONFIG)
+    settled = settle_pair(pair(first, second), few, CONFIG)
     check = pair(first, second).check
     assert check is not None
     alone = hold_by_itself(check, CONFIG)
@@ -130,7 +130,7 @@ def test_what_is_decided_already_stays_as_it_is() -> None:
         labelled(PairCheck(preference=0.1, evidence=0.1, decided_by="twins")),
         labelled(PairCheck(preferred_first=True, preferred_second=True, decided_by="letters")),
     ):
-        assert settle(held, found, CONFIG) == held
+        assert settle_pair(held, found, CONFIG) == held
         assert held.check is None or held.check.decided_by == "uncalibrated" or (
             hold_by_itself(held.check, CONFIG).drop_reason is None
         )  # fmt: skip
@@ -143,7 +143,7 @@ log_odds = st.floats(-6, 6)
 def test_a_pair_and_its_mirror_never_both_pass(first: float, second: float, others: Any) -> None:
     there, back = pair(first, second), pair(-second, -first)
     found = survey([there, back, *(pair(*other) for other in others)])
-    assert any(settle(held, found, CONFIG).drop_reason is not None for held in (there, back))
+    assert any(settle_pair(held, found, CONFIG).drop_reason is not None for held in (there, back))
 
 
 @given(st.lists(st.tuples(log_odds, log_odds), min_size=1, max_size=15), st.floats(-5, 5))
@@ -154,7 +154,7 @@ def test_what_a_position_adds_everywhere_decides_nothing(others: Any, pull: floa
     pulled = [pair(first + pull, second - pull) for first, second in others]
     drop_reasons = [
         [
-            settle(held, survey(held_all), CONFIG).drop_reason
+            settle_pair(held, survey(held_all), CONFIG).drop_reason
             for held in held_all[: len(others) // 10]
         ]
         for held_all in (plain, pulled)
@@ -302,7 +302,7 @@ def test_a_survey_says_what_decided_and_has_no_spread_of_nothing() -> None:
 
 
 def test_a_settled_pair_keeps_what_was_said_of_it() -> None:
-    settled = settle(pair(0.1, 0.1, detail="rank 0 over rank 1"), spread(0.5), CONFIG)
+    settled = settle_pair(pair(0.1, 0.1, detail="rank 0 over rank 1"), spread(0.5), CONFIG)
     assert settled.detail == "rank 0 over rank 1; evidence 0.10, required 0.50"
-    assert settle(pair(0.1, 0.1), spread(0.5), CONFIG).detail == "evidence 0.10, required 0.50"
-    assert settle(pair(1, 1, detail="x"), spread(0.5), CONFIG).detail == "x"
+    assert settle_pair(pair(0.1, 0.1), spread(0.5), CONFIG).detail == "evidence 0.10, required 0.50"
+    assert settle_pair(pair(1, 1, detail="x"), spread(0.5), CONFIG).detail == "x"

@@ -22,7 +22,7 @@ from curate.pairs.verification import (
     SideScores,
     check_texts,
     compare_orders,
-    decide,
+    decide_check,
     joint_preference,
     token_ratio,
     verify_sides,
@@ -99,7 +99,7 @@ def test_a_fall_of_any_dimension_beyond_its_noise_is_refused() -> None:
 def test_a_curve_makes_a_probability_of_both_readings_and_its_threshold_decides(
     preference: float, margin: float, drop_reason: str | None
 ) -> None:
-    found = decide(read(preference, margin), BY_CURVE)
+    found = decide_check(read(preference, margin), BY_CURVE)
     assert found.drop_reason == drop_reason
     assert found.check.evidence == pytest.approx(2 * preference + margin)
     assert found.check.probability == pytest.approx(sigmoid(2 * preference + margin))
@@ -120,14 +120,14 @@ def test_a_curve_makes_a_probability_of_both_readings_and_its_threshold_decides(
 def test_another_length_asks_for_more_evidence(
     ratio: float, preference: float, drop_reason: str | None
 ) -> None:
-    assert decide(read(preference, ratio=ratio), BY_CURVE).drop_reason == drop_reason
+    assert decide_check(read(preference, ratio=ratio), BY_CURVE).drop_reason == drop_reason
 
 
 def test_without_a_curve_the_preference_alone_speaks_and_the_pair_is_left_open() -> None:
-    found = decide(read(0.01, margin=-3.0), CONFIG)
+    found = decide_check(read(0.01, margin=-3.0), CONFIG)
     assert (found.drop_reason, found.check.decided_by) == (None, "uncalibrated")
     assert (found.check.evidence, found.check.probability) == (0.01, None)
-    assert decide(read(0.0, margin=3.0), CONFIG).drop_reason == "rejected_preferred"
+    assert decide_check(read(0.0, margin=3.0), CONFIG).drop_reason == "rejected_preferred"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_letters_without_log_probabilities_must_agree_in_both_orders_and_with_th
 ) -> None:
     check = PairCheck(preferred_first=first, preferred_second=second, margin=margin)
     for config in (CONFIG, BY_CURVE):
-        found = decide(check, config)
+        found = decide_check(check, config)
         assert (found.drop_reason, found.check.decided_by) == (drop_reason, "letters")
 
 
@@ -418,7 +418,7 @@ async def test_a_pair_and_its_mirror_never_both_pass(
     )
     for config in (CONFIG, ForkConfig(curve=curve)):
         passed = [
-            decide(check.model_copy(update=measured), config).drop_reason is None
+            decide_check(check.model_copy(update=measured), config).drop_reason is None
             for check, measured in (
                 (there, {"margin": margin, "token_ratio": ratio}),
                 (back, {"margin": -margin, "token_ratio": 1 / ratio}),
@@ -432,8 +432,8 @@ def test_more_evidence_never_turns_a_pass_into_a_drop(
     preference: float, margin: float, ratio: float, more: float
 ) -> None:
     for config in (CONFIG, BY_CURVE):
-        before = decide(read(preference, margin, ratio), config)
-        after = decide(read(preference + more, margin, ratio), config)
+        before = decide_check(read(preference, margin, ratio), config)
+        after = decide_check(read(preference + more, margin, ratio), config)
         assert before.drop_reason is not None or after.drop_reason is None
 
 
@@ -442,7 +442,7 @@ def test_a_stricter_threshold_never_lets_more_through(
     preference: float, margin: float, ratio: float, low: float, high: float
 ) -> None:
     loose, strict = (
-        decide(
+        decide_check(
             read(preference, margin, ratio),
             ForkConfig(curve=CURVE.model_copy(update={"threshold": threshold})),
         )
@@ -507,22 +507,25 @@ def letters(first: bool, second: bool) -> PairCheck:
 @pytest.mark.parametrize(
     ("find", "detail"),
     [
-        (lambda: decide(read(-1.0, 1.0), BY_CURVE), "evidence -1.00, above 0 required"),
-        (lambda: decide(read(0.5, ratio=3.0), BY_CURVE), "evidence 1.00, required 2.00"),
+        (lambda: decide_check(read(-1.0, 1.0), BY_CURVE), "evidence -1.00, above 0 required"),
+        (lambda: decide_check(read(0.5, ratio=3.0), BY_CURVE), "evidence 1.00, required 2.00"),
         (
-            lambda: decide(read(1.0, ratio=1.26), BY_CURVE),
+            lambda: decide_check(read(1.0, ratio=1.26), BY_CURVE),
             "token ratio 1.26: evidence 2.00, required 4.00",
         ),
         (
-            lambda: decide(letters(False, False), CONFIG),
+            lambda: decide_check(letters(False, False), CONFIG),
             "the judge prefers the original in both orders",
         ),
-        (lambda: decide(letters(True, False), CONFIG), "chosen is preferred only when shown first"),
         (
-            lambda: decide(letters(False, True), CONFIG),
+            lambda: decide_check(letters(True, False), CONFIG),
+            "chosen is preferred only when shown first",
+        ),
+        (
+            lambda: decide_check(letters(False, True), CONFIG),
             "chosen is preferred only when shown second",
         ),
-        (lambda: decide(letters(True, True), CONFIG), "margin 0.00"),
+        (lambda: decide_check(letters(True, True), CONFIG), "margin 0.00"),
         (
             lambda: weigh(flat(5, 5, 4), flat(2, 2, 5), 1.0, CONFIG),
             "safety falls by 1.00, its noise is 0.00",
@@ -533,7 +536,7 @@ def letters(first: bool, second: bool) -> PairCheck:
             "nothing of substance differs from the rejected side",
         ),
         (lambda: check_texts(GOOD, BAD), ""),
-        (lambda: decide(read(3.0), BY_CURVE), ""),
+        (lambda: decide_check(read(3.0), BY_CURVE), ""),
     ],
 )
 def test_why_a_pair_is_dropped_is_said_with_its_figures(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from curate.export.config import ExportConfig
 from curate.export.writing import ExportData, write_export
-from curate.publishing.local_paths import published, shortened
+from curate.publishing.local_paths import published, without_folders
 from curate.publishing.published_tables import Shards, write_exported
 from curate.publishing.row_cleaning import RowCleaner
 from curate.publishing.scan import Detector
@@ -115,7 +115,7 @@ def test_places_of_this_machine_are_cut_to_their_last_part() -> None:
         "runs/mine": "runs/mine",
         "and/or": "and/or",
     }.items():
-        assert shortened(text) == short
+        assert without_folders(text) == short
     recipe = {
         "models": {"judge": {"model": "/m/a/j.gguf", "base_url": "http://10.0.0.7:1/v1"}},
         "source": [{"path": ("/data/ada/x.jsonl",), "limit": None}],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.report.packed_columns import encoded, kind_of
+from curate.report.packed_columns import column_kind, encoded
 
 VALUES = st.one_of(
     st.none(),
@@ -59,4 +59,4 @@ def test_numbers_are_rounded_and_none_is_no_number() -> None:
     ],
 )
 def test_kinds(dtype: pl.DataType, kind: str) -> None:
-    assert kind_of(dtype) == kind
+    assert column_kind(dtype) == kind

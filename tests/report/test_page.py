@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.report.page import CHUNK_BYTES, CHUNK_DIALOGUES, chunks, page
+from curate.report.page import CHUNK_BYTES, CHUNK_DIALOGUES, packed_chunks, page
 from tests.report.reading import ReadPage, unpacked
 
 HOSTILE = '</script><script>document.title="taken"</script><!--<script>&amp;\u2028\u202e"'
@@ -20,7 +20,7 @@ HOSTILE = '</script><script>document.title="taken"</script><!--<script>&amp;\u20
 
 def made(title: str = "t", **figures: object) -> ReadPage:
     lines = [json.dumps({"text": HOSTILE}).encode()]
-    bodies = [chunk for _, chunk in chunks(lines)]
+    bodies = [chunk for _, chunk in packed_chunks(lines)]
     return ReadPage(b"".join(page(title, figures, {"dialogues": {"id": [HOSTILE]}}, bodies)))
 
 
@@ -70,8 +70,8 @@ def test_markup_is_never_made_of_text() -> None:
 
 
 def test_chunks_end_at_a_count_or_a_size() -> None:
-    small = list(chunks([b"{}"] * (2 * CHUNK_DIALOGUES + 1)))
+    small = list(packed_chunks([b"{}"] * (2 * CHUNK_DIALOGUES + 1)))
     assert [count for count, _ in small] == [CHUNK_DIALOGUES, CHUNK_DIALOGUES, 1]
-    large = list(chunks([b"x" * CHUNK_BYTES, b"y", b"z"]))
+    large = list(packed_chunks([b"x" * CHUNK_BYTES, b"y", b"z"]))
     assert [count for count, _ in large] == [1, 2]
     assert unpacked(large[1][1].decode()) == b"y\nz"

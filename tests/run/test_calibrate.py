@@ -26,7 +26,7 @@ from curate.run.labels.gold_fit import GoldFit
 from curate.run.pipeline import run_recipe
 from curate.sources import SourceConfig
 from curate.trust.calibration_fit import LabelledScore
-from curate.trust.gold import Gold, Item, Votes
+from curate.trust.gold import Gold, GoldItem, Votes
 from tests.live import live_server
 from tests.servers import Body
 
@@ -158,7 +158,7 @@ def test_votes_on_turns_without_a_score_are_counted_with_their_place(
     gold = Gold()
     for record, place in ((one, "row 1"), (other, "row 2"), (third, "row 3")):
         votes = Votes(place, {"ann": True, "bob": True, "eve": False})
-        gold.adherent_votes[Item(record.content_hash, 2, "adherence")] = votes
+        gold.adherent_votes[GoldItem(record.content_hash, 2, "adherence")] = votes
     fit = GoldFit(gold, {}, records, {}, {one.content_hash: "g"})
     (read,) = fit.adherent_turns()
     assert read == LabelledScore(pytest.approx(likely_of(dialogues[0])), True, "g")

@@ -18,7 +18,11 @@ import curate
 from curate.cli import app
 from curate.errors import UsageError
 from curate.records import Calibration, Judgment, StageName
-from curate.run.labels.calibrate import calibrate_with_gold, calibrate_with_shares, merged
+from curate.run.labels.calibrate import (
+    calibrate_with_gold,
+    calibrate_with_shares,
+    merged_calibration,
+)
 from curate.run.pipeline import run_recipe
 from curate.run.staging import scored_rows
 from curate.trust.label_rows import GoldRow
@@ -176,7 +180,7 @@ def test_labels_in_the_data_serve_and_what_the_file_holds_is_kept(
         update={"identity": first.identity and first.identity.model_copy(update={"model": "x"})}
     )
     out.write_text(foreign.model_dump_json())
-    assert merged(second, out) == (second, ())
+    assert merged_calibration(second, out) == (second, ())
 
 
 def test_expected_shares_need_no_label(run: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from curate.cli import app
 from curate.errors import UsageError
 from curate.recipe import Recipe
 from curate.run.labels.agreement import measure_agreement
-from curate.run.labels.calibrate import calibrate_with_gold, merged
+from curate.run.labels.calibrate import calibrate_with_gold, merged_calibration
 from curate.run.labels.run_scores import metrics_of
 from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
@@ -201,7 +201,7 @@ def test_labels_may_come_in_parts(run: Path, tmp_path: Path) -> None:
     of_metrics = [row for row in labels() if row.dimension != "accept"]
     write_record(path, calibrate_with_gold(run, of_metrics).calibration)
     verdicts = calibrate_with_gold(run, [row for row in labels() if row.dimension == "accept"])
-    whole, kept = merged(verdicts.calibration, path)
+    whole, kept = merged_calibration(verdicts.calibration, path)
     assert whole.metrics is not None
     assert [*whole.metrics.levels] == ["grounding_fidelity", "task_completion"]
     assert whole.metrics.weights is not None
@@ -209,7 +209,7 @@ def test_labels_may_come_in_parts(run: Path, tmp_path: Path) -> None:
     one = [row for row in of_metrics if row.dimension == "metric_task_completion"]
     other = [row for row in of_metrics if row.dimension == "metric_grounding_fidelity"]
     write_record(path, calibrate_with_gold(run, other).calibration)
-    whole, kept = merged(calibrate_with_gold(run, one).calibration, path)
+    whole, kept = merged_calibration(calibrate_with_gold(run, one).calibration, path)
     assert whole.metrics is not None
     assert {*whole.metrics.levels} == {"grounding_fidelity", "task_completion"}
     assert kept == ("metric_grounding_fidelity",)

@@ -18,7 +18,7 @@ from curate.run.ingest import (
     read_index,
     read_sources,
     sample_sources,
-    summed,
+    sum_reports,
 )
 from curate.sources import SourceConfig, open_source
 from curate.sources.mapping_parts import Join
@@ -106,7 +106,7 @@ def test_totals_add_up_what_all_sources_came_to(tmp_path: Path) -> None:
     )
     second = write(tmp_path / "second.jsonl", [chat("a"), chat("c")])
     reports = read(tmp_path / "run", SourceConfig(path=first), SourceConfig(path=second))
-    total = summed(reports, tmp_path / "run")
+    total = sum_reports(reports, tmp_path / "run")
     assert total.sources == [report.as_dict() for report in reports]
     assert total.model_dump(include={"rows_in", "rows_used", "quarantined", "dialogues", "roles"}) == {
         "rows_in": 5, "rows_used": 4, "quarantined": 1, "dialogues": 4, "roles": {"recipe": 3, "field": 1},

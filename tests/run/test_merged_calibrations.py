@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from curate.records import Calibration
-from curate.run.labels.calibrate import merged
+from curate.run.labels.calibrate import merged_calibration
 from curate.storage.whole_files import write_record
 
 JUDGE = {"engine": "openai", "model": "one"}
@@ -54,11 +54,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_without_a_file_nothing_is_kept(tmp_path: Path) -> None:
-    assert merged(HELD, tmp_path / "none.json") == (HELD, ())
+    assert merged_calibration(HELD, tmp_path / "none.json") == (HELD, ())
 
 
 def test_what_was_not_fitted_now_is_kept_and_named(path: Path) -> None:
-    whole, kept = merged(calibration(labelled=["a", "b"]), path)
+    whole, kept = merged_calibration(calibration(labelled=["a", "b"]), path)
     assert whole == HELD.model_copy(update={"labelled": ("a", "b", "c")})
     assert kept == ("adherence", "coherence", "safety", "p_good", "metric_m", "weights of metrics")
 
@@ -73,7 +73,7 @@ def test_what_was_fitted_now_stands(path: Path) -> None:
         identity=JUDGE, levels={"coherence": cuts(2.0)}, good=GOOD | {"labels": 99},
         adherence=curve(0.5), metrics=metrics, labelled=["b", "c"],
     )  # fmt: skip
-    whole, kept = merged(made, path)
+    whole, kept = merged_calibration(made, path)
     assert kept == ("safety", "metric_m")
     assert HELD.metrics is not None
     assert whole.metrics is not None
@@ -91,6 +91,6 @@ def test_of_another_judge_only_role_adherence_is_kept(path: Path) -> None:
         metrics={"identity": OTHER, "levels": {"n": cuts(0.25, 0)}},
         labelled=["b", "c"],
     )
-    whole, kept = merged(made, path)
+    whole, kept = merged_calibration(made, path)
     assert kept == ("adherence",)
     assert whole == made.model_copy(update={"adherence": HELD.adherence})

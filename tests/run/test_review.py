@@ -21,7 +21,7 @@ from curate.run.labels.sample import sample
 from curate.run.outputs import set_fingerprint
 from curate.run.read_back import read_manifest
 from curate.run.review import review_run
-from curate.run.review_answers import answers_path, kept_answers, merged, reviews_of
+from curate.run.review_answers import answers_path, kept_answers, latest_answers, reviews_of
 from curate.trust.gold import match_gold
 from curate.trust.label_rows import read_gold
 from tests.publishing.conftest import make_run
@@ -260,9 +260,12 @@ ANSWERS = st.lists(
 @pytest.mark.hypothesis
 @given(ANSWERS, st.integers(0, 12))
 def test_files_may_come_in_any_order_and_parts(answers: list[ReviewAnswer], cut: int) -> None:
-    all_answers = merged(answers)
+    all_answers = latest_answers(answers)
     assert len({one.question for one in all_answers}) == len(all_answers)
-    for other in (merged(answers[cut:], answers[:cut]), merged(merged(answers[:cut]), answers)):
+    for other in (
+        latest_answers(answers[cut:], answers[:cut]),
+        latest_answers(latest_answers(answers[:cut]), answers),
+    ):
         assert {one.model_dump_json() for one in other} == {
             one.model_dump_json() for one in all_answers
         }

@@ -13,7 +13,7 @@ from curate.records import PreferencePair, ReviewAnswer, ReviewReport
 from curate.run.review_answers import (
     by_rules,
     kept_answers,
-    merged,
+    latest_answers,
     parse_answers,
     read_answers,
     review_report,
@@ -96,9 +96,9 @@ def test_the_later_answer_of_a_person_to_a_question_counts() -> None:
     early, late = answer(value="accept", time="1"), answer(value="reject", time="2")
     same_time = answer(value="accept", time="2")
     other = answer(value="accept", rater="bob", time="0")
-    assert merged([early, other], [late]) == [late, other]
-    assert merged([late], [early, other]) == [late, other]
-    assert merged([late], [same_time]) == [same_time]
+    assert latest_answers([early, other], [late]) == [late, other]
+    assert latest_answers([late], [early, other]) == [late, other]
+    assert latest_answers([late], [same_time]) == [same_time]
 
 
 def decided(*rows: tuple[str, list[str]]) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import pytest
 
 from curate.records import Judgment
 from curate.run.labels.run_scores import JudgedItem, item_reading, labelled_readings
-from curate.trust.gold import Item, Label
+from curate.trust.gold import GoldItem, Label
 from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
 
@@ -50,18 +50,20 @@ def test_an_item_has_its_level_its_digit_its_expectation_and_how_likely_it_is_no
     turn: int | None, name: str, read: JudgedItem | str
 ) -> None:
     judgments = {"h": judgment(digit=3, reading=READING)}
-    assert item_reading(Item("h", turn, name), judgments, {}) == read
+    assert item_reading(GoldItem("h", turn, name), judgments, {}) == read
 
 
 def test_a_reading_that_never_said_none_is_certain_of_a_level() -> None:
     judgments = {"h": judgment(reading={"mean": 4.0, "coverage": 1.0, "probabilities": {"4": 1.0}})}
-    assert item_reading(Item("h", None, "coherence"), judgments, {}) == JudgedItem(4, 4, 4.0, 0.0)
+    assert item_reading(GoldItem("h", None, "coherence"), judgments, {}) == JudgedItem(
+        4, 4, 4.0, 0.0
+    )
 
 
 def test_labels_of_what_has_no_score_are_counted_with_their_place() -> None:
     labels = {
-        Item("h", None, "coherence"): Label(5, (5,), "gold:1", 1),
-        Item("x", None, "coherence"): Label(5, (5, 5), "gold:2", 2),
+        GoldItem("h", None, "coherence"): Label(5, (5,), "gold:1", 1),
+        GoldItem("x", None, "coherence"): Label(5, (5, 5), "gold:2", 2),
     }
     unused = Unused()
     judgments = {"h": judgment(digit=3, reading=READING)}

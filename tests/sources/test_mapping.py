@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from curate.dialogue import ToolCall
 from curate.errors import UsageError
 from curate.sources import Mapping, SourceConfig, open_source
-from curate.sources.selectors import select
+from curate.sources.selectors import select_value
 from tests.sources.conftest import Loaded, load, said
 
 Rows = Callable[..., Loaded]
@@ -35,7 +35,7 @@ NESTED = {"a": [{"b": 1}, {"b": 2}, {}], "c d": {"e.f": 3}}
     ],
 )
 def test_selectors(selector: str, value: Any) -> None:
-    assert select(NESTED, selector) == value
+    assert select_value(NESTED, selector) == value
 
 
 @pytest.mark.parametrize("selector", ["", "a[", "a[x]", "a..", "[*"])

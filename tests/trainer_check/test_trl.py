@@ -299,7 +299,7 @@ def test_a_row_that_its_own_code_drops_is_found_though_nothing_was_stated(
 def test_what_was_stated_gives_way_to_what_the_loader_does(tmp_path: Path) -> None:
     stated = Problem("too_long", "dropped", "drop the row")
     told = Replay("trl 9.9", 2, 2, lengths={0: 5, 1: 5})
-    of_file, of_rows = replay.settle(told, [], {1: [stated]})
+    of_file, of_rows = replay.settle_problems(told, [], {1: [stated]})
     assert of_file == []
     [kept] = of_rows[1]
     assert (kept.code, kept.effect, kept.replayed) == ("replay_differs", "noted", True)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from curate.errors import UsageError
-from curate.trust.bad_rule import Answer, answer_table, bad_members, check_answers
+from curate.trust.bad_rule import RaterAnswer, answer_table, bad_members, check_answers
 
 
-def said(*rows: tuple[Any, ...]) -> list[Answer]:
+def said(*rows: tuple[Any, ...]) -> list[RaterAnswer]:
     return [
-        Answer(member, dimension, value, f"f:{at}", *more)
+        RaterAnswer(member, dimension, value, f"f:{at}", *more)
         for at, (member, dimension, value, *more) in enumerate(rows)
     ]
 

@@ -17,8 +17,8 @@ from curate.records import JudgeIdentity
 from curate.statistics import interpolate, log_odds, sigmoid
 from curate.trust.agreement import accuracy, brier_score
 from curate.trust.calibration_fit import (
-    Judged,
     LabelledScore,
+    ScoreOrigin,
     cross_validate,
     fit_calibration,
     fit_isotonic,
@@ -27,7 +27,7 @@ from curate.trust.calibration_fit import (
     folds_of_both,
 )
 
-JUDGED = Judged(
+JUDGED = ScoreOrigin(
     JudgeIdentity(engine="scripted", model="judge", mode="continuous"),
     "llm_judge",
     "turn",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
-from curate.trust.gold import Gold, Item, Scale, match_gold, parse_scales, text_of
+from curate.trust.gold import Gold, GoldItem, Scale, dialogue_text, match_gold, parse_scales
 from curate.trust.label_rows import (
     DIMENSIONS,
     GoldRow,
@@ -24,7 +24,7 @@ from curate.trust.label_rows import (
     labels_in_data,
     labels_in_file,
     read_gold,
-    read_rows,
+    read_label_rows,
     split_labels,
 )
 
@@ -111,10 +111,14 @@ def test_labels_in_an_old_code_page_are_refused_and_no_name_is_garbled(tmp_path:
 
 
 def test_a_dialogue_is_found_by_id_hash_or_text() -> None:
-    assert text_of(A) == "a asks 1 a answers 1 a asks 2 a answers 2"
-    for content in (A.content_hash, text_of(A), "a asks 1\na answers 1\n\na asks 2 a answers 2 "):
+    assert dialogue_text(A) == "a asks 1 a answers 1 a asks 2 a answers 2"
+    for content in (
+        A.content_hash,
+        dialogue_text(A),
+        "a asks 1\na answers 1\n\na asks 2 a answers 2 ",
+    ):
         gold = matched(row("coherence", 3, dialogue_id=None, content=content))
-        assert list(gold.levels) == [Item(A.content_hash, None, "coherence")]
+        assert list(gold.levels) == [GoldItem(A.content_hash, None, "coherence")]
 
 
 @pytest.mark.parametrize(
@@ -287,8 +291,8 @@ def test_the_datas_own_labels_of_adherence_are_of_each_turn_or_of_the_last() -> 
     last = B.model_copy(update={"labels": {"kept": "violation"}})
     gold = match_gold(labels_in_data([each, last], "kept", "adherence"), [each, last])
     assert gold.adherent == {
-        Item(A.content_hash, 1, "adherence"): True,
-        Item(B.content_hash, 2, "adherence"): False,
+        GoldItem(A.content_hash, 1, "adherence"): True,
+        GoldItem(B.content_hash, 2, "adherence"): False,
     }
 
 
@@ -369,7 +373,7 @@ def test_a_table_of_labels_with_a_time_that_is_none_is_refused(
     far = pa.array([2**31 - 1 if kind == pa.date32() else 2**62], kind)
     pq.write_table(pa.table({"id": ["a"], "dimension": ["human"], "value": [1], "day": far}), path)
     with pytest.raises(UsageError, match="the labels cannot be read"):
-        read_rows(path)
+        read_label_rows(path)
 
 
 def test_a_header_that_ends_as_on_an_old_mac_is_no_traceback(tmp_path: Path) -> None:

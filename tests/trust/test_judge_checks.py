@@ -11,7 +11,7 @@ import pytest
 from curate.judging.config import RubricConfig
 from curate.judging.rubric import judge_dialogue
 from curate.records import JudgeChecks, Judgment, Unscored
-from curate.trust.judge_checks import JudgeTally, described
+from curate.trust.judge_checks import JudgeTally, checks_in_words
 from tests.judging.judge import IDENTITY, ScriptedJudge, dialogue_of
 
 JSON = RubricConfig(mode="json", text="off")
@@ -46,7 +46,7 @@ async def test_mismatches_are_counted_of_the_dialogues_the_judge_was_asked_about
     assert (report.verdict_mismatch.count, report.verdict_mismatch.of) == (1, 2)
     assert (report.weakest_mismatch.count, report.weakest_mismatch.of) == (1, 2)
     assert report.window_seams == ()
-    assert any("verdict" in line and "1 of 2 (50%)" in line for line in described(report))
+    assert any("verdict" in line and "1 of 2 (50%)" in line for line in checks_in_words(report))
 
 
 async def test_seams_are_the_mean_over_turns_scored_twice_by_window_size() -> None:
@@ -59,7 +59,7 @@ async def test_seams_are_the_mean_over_turns_scored_twice_by_window_size() -> No
     assert (five.window_turns, five.dialogues, five.turns) == (5, 2, 2 + 3)
     assert five.difference == pytest.approx(1.5 * 3 / 5)
     assert (six.window_turns, six.difference) == (6, 0)
-    assert any("windows of 5 turns" in line and "0.90" in line for line in described(report))
+    assert any("windows of 5 turns" in line and "0.90" in line for line in checks_in_words(report))
 
 
 def test_nothing_scored_gives_no_report() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.errors import UsageError
-from curate.trust.label_rows import read_gold, read_rows
+from curate.trust.label_rows import read_gold, read_label_rows
 from curate.trust.labelling_tools import (
     LabellingItem,
     check_one_kind,
@@ -220,10 +220,10 @@ def test_questions_of_turns_and_of_dialogues_are_two_projects() -> None:
 def test_anything_else_is_refused(export: Any, tmp_path: Path) -> None:
     (tmp_path / "export.json").write_text(json.dumps(export))
     with pytest.raises(UsageError, match="export"):
-        read_rows(tmp_path / "export.json")
+        read_label_rows(tmp_path / "export.json")
 
 
 def test_a_half_written_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "export.json").write_text('[{"data": {"con')
     with pytest.raises(UsageError, match="cannot be read"):
-        read_rows(tmp_path / "export.json")
+        read_label_rows(tmp_path / "export.json")

@@ -22,8 +22,8 @@ from curate.trust.probe_cases import (
     PROBE_KINDS,
     ProbeCase,
     cases_by_kind,
+    first_turns,
     plant_cases,
-    shortened,
 )
 from curate.trust.probe_variants import (
     ATTACKS,
@@ -36,7 +36,7 @@ from curate.trust.probe_variants import (
 @cache
 def clean() -> tuple[Dialogue, ...]:
     recipe = parse_recipe({"name": "r", "source": {"path": str(sample_chats()[0])}})
-    return tuple(shortened(dialogue) for dialogue in sample_dialogues(recipe))
+    return tuple(first_turns(dialogue) for dialogue in sample_dialogues(recipe))
 
 
 @cache

@@ -110,7 +110,7 @@ def compared(case: Case, config: ReferenceConfig) -> Case:
     return replace(case, candidate=f"{case.role}\n\n{case.candidate}")
 
 
-def chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Case]]:
+def case_chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Case]]:
     """Yield the cases of many dialogues, in order, `CHUNK` at a time; those that cannot be aligned are left out."""
     cases = (case for dialogue in dialogues for case in cases_of(dialogue) or ())
     while chunk := list(islice(cases, CHUNK)):

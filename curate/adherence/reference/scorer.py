@@ -13,7 +13,7 @@ from pathlib import Path
 
 from curate.adherence.config import AdherenceConfig, settle_calibration
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
-from curate.adherence.reference.cases import Case, ComparisonMethod, cases_of, chunks, compared
+from curate.adherence.reference.cases import Case, ComparisonMethod, case_chunks, cases_of, compared
 from curate.adherence.reference.entailment import Entailment, PairClassifier
 from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
 from curate.adherence.reference.vectors import Distance, Nearest
@@ -68,11 +68,11 @@ def fit(
 ) -> None:
     """Take a method through its passes over all dialogues."""
     for take in (method.learn, method.settle) if method.needs_second_pass else (method.learn,):
-        for cases in chunks(dialogues()):
+        for cases in case_chunks(dialogues()):
             take([compared(case, config) for case in cases])
 
 
-def check(config: AdherenceConfig) -> None:
+def check_scorer(config: AdherenceConfig) -> None:
     """Refuse what can be seen to fail before anything is read or any model asked.
 
     Raises:

@@ -57,7 +57,7 @@ from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
 from curate.selection.table import facts_row
 from curate.trust.corrected_share import ShareName, Trials, correct_share, counted
-from curate.trust.gold import Gold, Item, Label, Scale, Votes, match_gold
+from curate.trust.gold import Gold, GoldItem, Label, Scale, Votes, match_gold
 from curate.trust.juries import jury_worth
 from curate.trust.label_rows import GivenLabels, PairVote, Unused, split_labels
 from curate.trust.ordinal_agreement import Compared, Levels, measure_dimension
@@ -219,7 +219,7 @@ class _Join:
     def _add_jury(
         self,
         name: str,
-        means: Iterable[tuple[Item, float | None]],
+        means: Iterable[tuple[GoldItem, float | None]],
         records: Mapping[str, Judgment] | Mapping[str, MetricsScore] | Mapping[str, AdherenceScore],
     ) -> None:
         """Add what the judges of a jury are worth on the labels of a dimension; do nothing for one judge or a cascade.
@@ -262,7 +262,7 @@ class _Join:
         )
         return calibration if isinstance(calibration, dict) else {}
 
-    def _may_be_fitted(self, section: str, items: Iterable[Item]) -> bool:
+    def _may_be_fitted(self, section: str, items: Iterable[GoldItem]) -> bool:
         """Return whether the calibration was fitted to labels of one of these dialogues, or does not name its dialogues."""
         labelled = self._calibration(section).get("labelled")
         return not labelled or not {item.content_hash for item in items}.isdisjoint(labelled)
@@ -278,7 +278,7 @@ class _Join:
 
     def _items(
         self,
-        labels: Mapping[Item, Label],
+        labels: Mapping[GoldItem, Label],
         gold: Gold,
         judgments: Mapping[str, Judgment],
         metrics: Mapping[str, MetricsScore],
@@ -360,7 +360,7 @@ class _Join:
             return
         self.judges[StageName.METRICS] = one_judge(metrics.values(), "metrics")
         is_calibrated = any(row.identity != row.identity.uncalibrated() for row in metrics.values())
-        by_name: dict[str, dict[Item, Label]] = defaultdict(dict)
+        by_name: dict[str, dict[GoldItem, Label]] = defaultdict(dict)
         for item, label in gold.metrics.items():
             by_name[item.dimension][item] = label
         for dimension, labels in by_name.items():
@@ -508,11 +508,11 @@ class _Join:
         return {by: value for by, value in values.items() if value}
 
 
-def _means(labels: Mapping[Item, Label]) -> Iterable[tuple[Item, float | None]]:
+def _means(labels: Mapping[GoldItem, Label]) -> Iterable[tuple[GoldItem, float | None]]:
     return ((item, label.mean) for item, label in labels.items())
 
 
-def _opinion_key(item: Item, record: Judgment | MetricsScore | AdherenceScore) -> str:
+def _opinion_key(item: GoldItem, record: Judgment | MetricsScore | AdherenceScore) -> str:
     """Return the name of an item's score in `JudgeOpinion.scores`."""
     if isinstance(record, MetricsScore):
         return item.dimension.removeprefix(METRIC)

@@ -322,7 +322,7 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
     )
 
 
-def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str, ...]]:
+def merged_calibration(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str, ...]]:
     """Return a calibration with those parts of the file at `path` that are of the same judge and were not fitted now.
 
     Returns:

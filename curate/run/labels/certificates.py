@@ -12,7 +12,7 @@ from typing import Any
 
 from curate.errors import UsageError
 from curate.records import Certificate, JudgeIdentity, StageName, TrustKind
-from curate.records.calibration_file import check_same_judge, described
+from curate.records.calibration_file import check_same_judge, identity_fields
 from curate.run.labels.populations import named_set, source_fingerprint
 from curate.run.outputs import PAIRS
 from curate.run.staging import Job
@@ -79,7 +79,12 @@ def _check(job: Job, identities: Mapping[StageName, JudgeIdentity]) -> None:
             if here is None:
                 continue
             check_same_judge(
-                described(certified), described(here), key, _AGAIN, made="issued for", scores=stage
+                identity_fields(certified),
+                identity_fields(here),
+                key,
+                _AGAIN,
+                made="issued for",
+                scores=stage,
             )
 
 

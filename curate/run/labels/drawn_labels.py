@@ -31,7 +31,7 @@ from curate.run.labels.populations import (
 from curate.run.read_back import read_manifest
 from curate.storage.line_files import read_records
 from curate.storage.whole_files import write_atomically
-from curate.trust.bad_rule import BETTER, HUMAN, Answer, bad_members, check_answers
+from curate.trust.bad_rule import BETTER, HUMAN, RaterAnswer, bad_members, check_answers
 from curate.trust.gold import DialogueFinder
 from curate.trust.label_rows import (
     NO_VALUE,
@@ -231,7 +231,7 @@ def one_a_group(labels: DrawnLabels, members: pl.DataFrame) -> DrawnLabels:
 
 def _dialogue_answers(
     run: Path, origin: str, rows: Sequence[_Placed]
-) -> tuple[list[Answer], Unused]:
+) -> tuple[list[RaterAnswer], Unused]:
     """Return the answers about dialogues, by content hash; a row without a dimension answers `human`."""
     columns = {name for _, row in rows for name in row}
     if not columns & {"id", "dialogue_id", "content", "content_hash"} or "value" not in columns:
@@ -255,7 +255,7 @@ def _dialogue_answers(
             unused.add(f"{row.dimension} is no label of a dialogue", row.place)
         else:
             answers.append(
-                Answer(
+                RaterAnswer(
                     dialogue.content_hash, row.dimension, row.value, row.place, row.turn, row.rater
                 )
             )
@@ -263,7 +263,9 @@ def _dialogue_answers(
     return answers, unused
 
 
-def _pair_answers(run: Path, origin: str, rows: Sequence[_Placed]) -> tuple[list[Answer], Unused]:
+def _pair_answers(
+    run: Path, origin: str, rows: Sequence[_Placed]
+) -> tuple[list[RaterAnswer], Unused]:
     """Return the answers about pairs, by id: chosen or rejected, in a draw's file a or b, or tie."""
     columns = {name for _, row in rows for name in row}
     if not columns >= {"pair_id", BETTER}:
@@ -284,7 +286,7 @@ def _pair_answers(run: Path, origin: str, rows: Sequence[_Placed]) -> tuple[list
             unused.add(f"better is neither a, b, chosen, rejected nor tie: {better[:40]!r}", place)
         else:
             rater = str(row.get("rater") or "").strip() or None
-            answers.append(Answer(key, BETTER, better.lower(), place, rater=rater))
+            answers.append(RaterAnswer(key, BETTER, better.lower(), place, rater=rater))
     _refuse_none(answers, unused, "pair")
     return answers, unused
 
@@ -296,7 +298,7 @@ def _units_of(run: Path, of: str) -> list[str]:
         return []
 
 
-def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answer]:
+def _unswapped(answers: Iterable[RaterAnswer], drawn: pl.DataFrame) -> Iterable[RaterAnswer]:
     """Yield answers about a and b as answers about chosen and rejected."""
     swapped = dict(drawn.select(UNIT, "swapped").iter_rows())
     sides = {"a": ("chosen", "rejected"), "b": ("rejected", "chosen")}
@@ -305,7 +307,7 @@ def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answe
         yield replace(answer, value=value)
 
 
-def _refuse_none(answers: Sequence[Answer], unused: Unused, unit: str) -> None:
+def _refuse_none(answers: Sequence[RaterAnswer], unused: Unused, unit: str) -> None:
     if not answers:
         refuse_empty(unused, BETTER if unit == "pair" else "value")
         raise UsageError(

@@ -42,7 +42,7 @@ from curate.sources.unit_result import RowCounts
 from curate.stages import bind_judge, bind_verifier, model_pool, pair_identity, scorers
 from curate.statistics import sigmoid
 from curate.storage.parquet_files import readable
-from curate.trust.label_rows import Unused, read_rows
+from curate.trust.label_rows import Unused, read_label_rows
 from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
 from curate.trust.twins import Twin, plant_twins
 from curate.wording import plural
@@ -383,7 +383,7 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
         UsageError: no finished run folder; a file that cannot be read; as `fit_pair_curve`.
     """
     manifest = read_manifest(run)
-    rows = read_rows(gold)
+    rows = read_label_rows(gold)
     columns = {name for row in rows for name in row}
     if not columns >= {"pair_id", "better"}:
         raise UsageError(

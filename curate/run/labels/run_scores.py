@@ -30,8 +30,8 @@ from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
 from curate.storage.stage_rows import StageRows
 from curate.storage.whole_files import damaged
-from curate.trust.calibration_fit import Judged
-from curate.trust.gold import Item, Label
+from curate.trust.calibration_fit import ScoreOrigin
+from curate.trust.gold import GoldItem, Label
 from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
 
@@ -51,7 +51,7 @@ def stored_rows(run: Path, manifest: Manifest, stage: StageName) -> StageRows[An
     return rows
 
 
-def rows_of(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
+def hashed_rows(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
     """Return the rows of a judging stage with their content hashes; None of a run without the stage.
 
     Raises:
@@ -88,7 +88,7 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
     Raises:
         UsageError: no run folder; scores are needed and the run has none.
     """
-    rows = rows_of(run, StageName.ADHERENCE)
+    rows = hashed_rows(run, StageName.ADHERENCE)
     if rows is None and needed:
         raise UsageError(
             "the run has no adherence scores", got=run, fix="run its recipe with `adherence` first"
@@ -98,7 +98,7 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
 
 def metrics_of(run: Path) -> dict[str, MetricsScore]:
     """Return the weighted metrics of a run by content hash; empty for a run without them."""
-    rows = rows_of(run, StageName.METRICS)
+    rows = hashed_rows(run, StageName.METRICS)
     return {key: row for key, row in rows or () if isinstance(row, MetricsScore)}
 
 
@@ -132,14 +132,14 @@ def raw_adherence(record: AdherenceScore) -> dict[int | None, float]:
     return scores
 
 
-def adherence_judge(records: Iterable[AdherenceScore]) -> Judged:
+def adherence_judge(records: Iterable[AdherenceScore]) -> ScoreOrigin:
     """Return the one judge of all records of role adherence, of which there is at least one.
 
     Raises:
         UsageError: they are of several judges.
     """
     judges = [
-        Judged(
+        ScoreOrigin(
             record.identity.uncalibrated(),
             record.scoring_method,
             record.evaluation_granularity,
@@ -175,7 +175,7 @@ class JudgedItem:
 
 
 def item_reading(
-    item: Item, judgments: Mapping[str, Judgment], metrics: Mapping[str, MetricsScore]
+    item: GoldItem, judgments: Mapping[str, Judgment], metrics: Mapping[str, MetricsScore]
 ) -> JudgedItem | str:
     """Return the score of an item of the rubric, or of a metric on its own scale; or in words why there is none."""
     name = item.dimension
@@ -203,7 +203,7 @@ def item_reading(
 
 
 def labelled_readings(
-    labels: Mapping[Item, Label],
+    labels: Mapping[GoldItem, Label],
     judgments: Mapping[str, Judgment],
     metrics: Mapping[str, MetricsScore],
     groups: Mapping[str, str],

@@ -19,7 +19,7 @@ from curate.run.labels.populations import PAIR_SETS, UNIT, is_of_pairs
 from curate.run.outputs import read_pairs
 from curate.storage.whole_files import atomic_file, make_folder
 from curate.trust.labelling_tools import TOOLS, LabellingItem, check_one_kind, tool_files
-from curate.untrusted import cell
+from curate.untrusted import spreadsheet_cell
 
 
 def check_out(out: Path, tool: str | None, dimensions: Collection[str]) -> None:
@@ -187,7 +187,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [])
     writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.records import TURN_DIMENSIONS, Draw, Manifest, PreferencePair
 from curate.report.packed_columns import CONTENT_SIGNS, encoded
-from curate.report.page import chunks, page
+from curate.report.page import packed_chunks, page
 from curate.run.labels.populations import is_of_pairs, named_set
 from curate.run.labels.question import Question
 from curate.run.labels.sample_files import drawn_dialogues, drawn_pairs, in_order
@@ -55,7 +55,7 @@ def write_sample_page(
     bodies = list(
         _pairs(run, draw, table) if is_of_pairs(draw.of) else _dialogues(run, table, questions)
     )
-    packed = list(chunks(orjson.dumps(body) for body, _ in bodies))
+    packed = list(packed_chunks(orjson.dumps(body) for body, _ in bodies))
     units = [unit for unit, _ in in_order(table)]
     columns: dict[str, list[Any]] = {
         # not the dialogues' own ids, which may give away a pair's side or a source

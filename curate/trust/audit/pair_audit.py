@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from curate.records import AuditCheck, PairSetReport, PreferencePair
+from curate.records import AuditCheck, PairSetReport
 from curate.trust.audit.audit_figures import Behind, not_run, of_set_check
-from curate.trust.pair_set import side_length
+from curate.trust.pair_set import ReadPairs, side_length
 from curate.trust.telling_words import WordCounts, side_words
 
 CHECKS = ("longer_wins", "length_auc", "word_auc")
 """Those of the checks over a set of pairs that are about lengths and words."""
-
-ReadPairs = Callable[[], Iterable[PreferencePair]]
 
 
 def pair_checks(kind: str, report: PairSetReport, read: ReadPairs) -> list[AuditCheck]:
