@@ -16,6 +16,7 @@ from curate.run.labels.question import Question
 from curate.run.probe import plan_probe, probe_judge, write_probe
 from curate.run.probe_plan import CASES
 from curate.run.trust_reports import write_trust_report
+from curate.storage.run_folder import REPLIES
 from curate.storage.whole_files import write_record
 from curate.trust.gold import parse_scales
 
@@ -104,7 +105,7 @@ def probe(
     named = as_recipe(recipe)
     run = Path("runs") / named.name if out is None else Path(out)
     plan = plan_probe(named, data, limit, seed, by_policy)
-    probed = probe_judge(named, plan, run / "replies.sqlite")
+    probed = probe_judge(named, plan, run / REPLIES)
     write_probe(run, probed)
     return probed.report
 

@@ -18,6 +18,7 @@ from curate.benchmark.methods import Method, MethodScores
 from curate.errors import CurateError, UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe
+from curate.storage.run_folder import REPLIES
 from curate.trust.agreement import RESAMPLES
 
 SIZES = (15, 50)
@@ -204,7 +205,7 @@ def _judge(
             f"{methods[0].name} needs an output folder",
             expected="--out DIR, where replies are kept, so that no call is repeated",
         )
-    replies = options.store / "replies.sqlite"
+    replies = options.store / REPLIES
     return run_in_loop(judge_turns(methods, turns, options.recipe, replies, progress))
 
 

@@ -61,6 +61,7 @@ def _fit_by_asking(
     from curate.recipe import load_recipe
     from curate.run.labels.pair_curves import fit_by_asking, plan_labelled, plan_twins
     from curate.run.outputs import NATURAL_PAIRS, pair_file
+    from curate.storage.run_folder import REPLIES
     from curate.storage.whole_files import write_record
     from curate.trust.label_rows import Unused
 
@@ -89,7 +90,7 @@ def _fit_by_asking(
         _show_plan(plan)
     if dry_run:
         return
-    replies = run / "replies.sqlite"
+    replies = run / REPLIES
     with resumable(), one_bar("pairs", hidden=as_json) as progress:
         curve = fit_by_asking(loaded, plan, replies, precision=precision, progress=progress)
     write_record(out, curve)

@@ -66,6 +66,7 @@ def check(
 ) -> None:
     """List the rows that a trainer would drop, cut, corrupt or mis-mask; exit code 1 if there are any."""
     from curate.export.trainers import TRAINERS
+    from curate.storage.run_folder import MANIFEST
     from curate.trainer_check.check import STAGES, check_path
 
     known = "swift" if trainer == "ms-swift" else trainer
@@ -73,7 +74,7 @@ def check(
         raise UsageError("unknown trainer", got=trainer, expected=", ".join(TRAINERS))
     if stage is not None and stage not in STAGES[known]:
         raise UsageError(f"unknown stage of {known}", got=stage, expected=", ".join(STAGES[known]))
-    if (path / "manifest.json").is_file():
+    if (path / MANIFEST).is_file():
         raise UsageError(
             "a trainer does not read a run folder",
             got=path,

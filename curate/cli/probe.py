@@ -148,6 +148,7 @@ def _probe(recipe: Recipe, run: Path, options: _Options) -> Probed | None:
     from curate.planning.rates import parse_rates
     from curate.run.plan import known_rates
     from curate.run.probe import plan_probe, probe_judge, write_probe
+    from curate.storage.run_folder import REPLIES
 
     stated = None if options.rate is None else parse_rates(options.rate)
     rates = known_rates(stated, options.rate_from)
@@ -159,7 +160,7 @@ def _probe(recipe: Recipe, run: Path, options: _Options) -> Probed | None:
     if options.dry_run:
         return None
     with resumable(), one_bar("probing", hidden=options.as_json) as progress:
-        probed = probe_judge(recipe, plan, run / "replies.sqlite", progress=progress)
+        probed = probe_judge(recipe, plan, run / REPLIES, progress=progress)
     write_probe(run, probed)
     return probed
 

@@ -12,6 +12,7 @@ from curate.engines.model_pool import ModelFacts
 from curate.executors.local import open_local
 from curate.recipe import Recipe
 from curate.stages import Stage, StageRow, WorkItem
+from curate.storage.run_folder import REPLIES
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ async def open_executor(
         UsageError: a package, an address or a model's option is wrong.
         EngineError: a model cannot be reached or loaded.
     """
-    replies = folder / "replies.sqlite"
+    replies = folder / REPLIES
     if recipe.executor.kind == "ray":
         from curate.executors.ray import open_ray
 

@@ -42,6 +42,7 @@ from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition, columns_of, parse
 from curate.selection.rules import questions
 from curate.sources.config import RoleFrom, SourceConfig
+from curate.storage.run_folder import MANIFEST
 from curate.storage.yaml_text import check_extent
 from curate.trust.pair_set import PairSetConfig
 
@@ -222,7 +223,7 @@ class Recipe(Config):
                 expected="role: the role definition of every dialogue",
                 fix="write `role:`, or leave out `role_from`",
             )
-        if self.reuse is not None and not (self.reuse.run / "manifest.json").is_file():
+        if self.reuse is not None and not (self.reuse.run / MANIFEST).is_file():
             raise UsageError(
                 "reuse does not name a run",
                 got=self.reuse.run,

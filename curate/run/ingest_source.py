@@ -19,6 +19,7 @@ from curate.sources import open_source
 from curate.sources.config import SourceConfig
 from curate.sources.proposal import Proposal, UnknownShapeError, mapping_yaml
 from curate.storage.line_files import read_lines
+from curate.storage.run_folder import MANIFEST
 
 _EXAMPLES = 3
 _NO_FILE_NAME = re.compile(r"[^\w.-]+")
@@ -72,7 +73,7 @@ def ingest_source(
         config = parse_source(settings | {"mapping": unknown.proposal.settings})
         source = open_source(config)
     folder = out or Path("runs") / f"ingest-{_NO_FILE_NAME.sub('-', config.source_name)}"
-    if (folder / "manifest.json").is_file():
+    if (folder / MANIFEST).is_file():
         raise UsageError(
             "`curate ingest` does not overwrite a run folder",
             got=folder,

@@ -30,7 +30,7 @@ from curate.run.outputs import (
 from curate.selection.expressions import evaluate
 from curate.storage.line_files import read_records
 from curate.storage.parquet_files import read_frames, readable
-from curate.storage.run_folder import check_format
+from curate.storage.run_folder import MANIFEST, check_format
 from curate.storage.stage_rows import StageRows, stored_record
 from curate.storage.whole_files import damaged
 from curate.wording import plural
@@ -60,7 +60,7 @@ def read_manifest(run: Path) -> Manifest:
         UsageError: there is none; the folder is no run.
         CurateError: it is damaged, does not fit its schema, or the folder has another format.
     """
-    path = run / "manifest.json"
+    path = run / MANIFEST
     if not path.is_file():
         raise UsageError(
             "not a run folder",

@@ -34,6 +34,7 @@ from curate.run.staging import stage_rows
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
 from curate.storage.line_files import read_lines
+from curate.storage.run_folder import REPLIES
 from curate.wording import plural
 
 _SHOWN = 60  # characters of a value in a message
@@ -80,7 +81,7 @@ class KeptRows:
     @property
     def replies(self) -> Path | None:
         """The kept replies; None where there are none."""
-        path = (self.folder / "replies.sqlite").absolute()
+        path = (self.folder / REPLIES).absolute()
         return path if path.is_file() else None
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 from curate.errors import CurateError, UsageError
 from curate.records import Manifest
 from curate.run.read_back import read_manifest
+from curate.storage.run_folder import MANIFEST
 
 _DEPTH = 3
 
@@ -50,7 +51,7 @@ def _read(folder: Path) -> ListedRun:
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    if (folder / "manifest.json").is_file():
+    if (folder / MANIFEST).is_file():
         yield folder
         return
     if depth:

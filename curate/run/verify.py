@@ -48,7 +48,7 @@ from curate.run.staging import Job, Progress, stage_rows
 from curate.run.verify_trust import TrustCheck
 from curate.stages import Stage, StageRow, WorkItem, make_row, model_pool
 from curate.storage.line_files import read_lines
-from curate.storage.run_folder import RunFolder
+from curate.storage.run_folder import MANIFEST, REPLIES, RunFolder
 from curate.storage.stage_rows import StageRows
 from curate.storage.whole_files import damaged, file_hash, make_folder
 from curate.wording import first_of
@@ -68,9 +68,7 @@ _NOT_COMPARED: Final = frozenset(
 
 _MADE_WHOLE: Final = frozenset({"select", "pairs", "export"})
 """Folders that hold nothing but what the run makes."""
-_TAKEN: Final = frozenset(
-    {"manifest.json", *FILES, INDEX, "replies.sqlite", "embeddings.sqlite", "answers.jsonl"}
-)
+_TAKEN: Final = frozenset({MANIFEST, *FILES, INDEX, REPLIES, "embeddings.sqlite", "answers.jsonl"})
 """Names of files that the run is made again from, and of those that are compared in another way."""
 
 
@@ -111,7 +109,7 @@ def verify_run(run: str | Path, *, progress: Progress = lambda *_: None) -> Veri
             fix="run its recipe to the end",
         )
     recipe = parse_recipe(manifest.recipe, "the manifest's recipe").checked()
-    if recipe.asks_models and not (manifest.engines and (run / "replies.sqlite").is_file()):
+    if recipe.asks_models and not (manifest.engines and (run / REPLIES).is_file()):
         raise UsageError(
             "the run's scores cannot be recomputed",
             got="no replies.sqlite" if manifest.engines else "a manifest that names no engines",
@@ -156,9 +154,7 @@ class _Verifier:
         differences = [*self._differences(remade, job.hashes())]
         if damaged_replies := job.log.accounting.damaged:
             problem = "kept replies do not fit their checksums"
-            differences.insert(
-                0, Difference(place="replies.sqlite", problem=problem, rows=damaged_replies)
-            )
+            differences.insert(0, Difference(place=REPLIES, problem=problem, rows=damaged_replies))
         return Verification(
             run=str(self.run),
             sentence=self._sentence(differences),
@@ -202,7 +198,7 @@ class _Verifier:
         budget = RunLog(
             self.recipe.model_copy(update={"budget": type(self.recipe.budget)()})
         ).budget
-        replies = self.run / "replies.sqlite"
+        replies = self.run / REPLIES
         async with (
             model_pool(self.recipe, opener) as models,
             models.asking(replies, accounting, budget) as asks,
@@ -260,7 +256,7 @@ class _Verifier:
         }
         in_manifest = {name: getattr(self.manifest, name) for name in counts}
         if counts != in_manifest:
-            yield value_difference(in_manifest, counts, "manifest.json")
+            yield value_difference(in_manifest, counts, MANIFEST)
 
     def _row_differences(
         self, stage: StageName, remade: Manifest, hashes: pl.Series
@@ -297,7 +293,7 @@ class _Verifier:
     def _manifest_differences(self, remade: Manifest) -> Iterator[Difference]:
         then, now = _compared_part(self.manifest), _compared_part(remade)
         if then != now:
-            yield value_difference(then, now, "manifest.json")
+            yield value_difference(then, now, MANIFEST)
 
     def _sentence(self, differences: list[Difference]) -> str:
         if differences:

@@ -35,14 +35,13 @@ import orjson
 from curate.errors import CurateError, RunLockedError
 from curate.records import RUN_FORMAT
 from curate.storage.remote_place import Lock, RemotePlace
-from curate.storage.run_folder import RunFolder, check_format, refuse_format
+from curate.storage.run_folder import REPLIES, RunFolder, check_format, refuse_format
 from curate.storage.store import Store
 from curate.storage.whole_files import write_atomically
 
 _INTERVAL = 60.0
 _PART_REPLIES = 20_000
 _GROUP = 100
-_REPLIES = "replies.sqlite"
 _STATE = ".remote.json"
 
 
@@ -186,7 +185,7 @@ class RemoteFolder:
         fresh = [name for name in names if name not in self._state["parts"]]
         if not fresh:
             return
-        with Store(self.path / _REPLIES) as replies:
+        with Store(self.path / REPLIES) as replies:
             is_copied = not any(replies.items(self._state["row"], 1))
             for name in fresh:
                 replies.put(_read_part(self._place.read(f".replies/{name}")))
@@ -220,9 +219,9 @@ class RemoteFolder:
 
     def _copy_replies(self) -> None:
         """Copy out new replies, in parts of limited size."""
-        if not (self.path / _REPLIES).exists():
+        if not (self.path / REPLIES).exists():
             return
-        with Store(self.path / _REPLIES) as replies:
+        with Store(self.path / REPLIES) as replies:
             while batch := list(replies.items(self._state["row"], _PART_REPLIES)):
                 # Names in order of time, so that reading all of them ends with the newest reply to a request.
                 name = f"{time.time_ns():020d}-{self._state['copy']}.parquet"
@@ -259,7 +258,7 @@ class RemoteFolder:
         for path in sorted(self.path.rglob("*")):
             name = path.relative_to(self.path)
             is_hidden = any(part.startswith(".") for part in name.parts)
-            is_replies = name.parts[0].startswith(_REPLIES)
+            is_replies = name.parts[0].startswith(REPLIES)
             is_open = path.suffix == ".part" or ".sqlite" in path.name
             if is_hidden or is_replies or not path.is_file() or (is_open and not everything):
                 continue

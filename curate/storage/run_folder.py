@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import filelock
 import orjson
@@ -19,6 +19,9 @@ import orjson
 from curate.errors import CurateError, RunLockedError
 from curate.records import RUN_FORMAT
 from curate.storage.whole_files import disk_error, make_folder, write_atomically
+
+MANIFEST: Final = "manifest.json"
+REPLIES: Final = "replies.sqlite"
 
 
 class RunFolder:
@@ -58,7 +61,7 @@ class RunFolder:
     @property
     def manifest_path(self) -> Path:
         """Return the path of the manifest."""
-        return self.path / "manifest.json"
+        return self.path / MANIFEST
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Replace the manifest as a whole."""
@@ -75,7 +78,7 @@ def check_format(run: Path) -> None:
         CurateError: says what to do.
     """
     try:
-        manifest = orjson.loads((run / "manifest.json").read_bytes())
+        manifest = orjson.loads((run / MANIFEST).read_bytes())
     except (FileNotFoundError, NotADirectoryError, orjson.JSONDecodeError):
         return
     if isinstance(manifest, dict):
