@@ -45,7 +45,8 @@ class Draw(Frozen):
     seed: int = Field(description="Random seed.")
     strata: tuple[DrawStratum, ...] = Field(description="The strata.")
     sizes: tuple[int, ...] = Field(
-        description="Number of items drawn; several numbers if the draw was enlarged later."
+        description="Number of labels asked for; several numbers if the draw was enlarged later. Each stratum gives at "
+        "least one, so more may be drawn: see `strata`."
     )
 
 
