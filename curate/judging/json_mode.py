@@ -289,8 +289,8 @@ async def ask_json(
     )
     if config.samples == 1:
         return outcomes[0]
-    readings = [usable[number] for number in sorted(usable)]
-    failures = [each for _, each in sorted(outcomes.items()) if isinstance(each, Failure)]
+    readings = [*usable.values()]
+    failures = [each for each in outcomes.values() if isinstance(each, Failure)]
     if len(readings) >= max(2, math.ceil(config.samples / 2)):
         if failures:
             session.remark(f"samples_lost: {failures[0].reason}")
@@ -386,7 +386,7 @@ _Answer = TypeVar("_Answer", bound=str)
 
 
 def _shares(answers: Iterable[_Answer], order: Sequence[_Answer]) -> dict[_Answer, float]:
-    """Return the share of each answer, in the order of their first appearance."""
+    """Return the share of each answer that was given, in the order of `order`."""
     counts = Counter(answers)
     return {answer: counts[answer] / counts.total() for answer in order if counts[answer]}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from curate.engines.base import Capability, Completion, EngineIdentity, Request
+from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request
 from curate.judging.calibrated_levels import with_levels
 from curate.judging.config import SAMPLE_TEMPERATURE, RubricConfig
 from curate.judging.rubric import judge_dialogue
@@ -133,6 +133,51 @@ async def test_a_fault_costs_its_sample_and_an_overflow_splits_the_dialogue() ->
     split = await judge_dialogue(long, ScriptedJudge(limit=longest - 1), FIVE, IDENTITY)
     assert isinstance(split, Judgment)
     assert "split: context_overflow" in split.remarks
+
+
+@pytest.mark.parametrize(
+    ("retries", "indices"), [(0, [0, 1, 2]), (1, [0, 1, 2, 4]), (2, [0, 1, 2, 4, 7])]
+)
+async def test_a_bad_sample_is_asked_again_as_often_as_the_retries_then_counted_out(
+    retries: int, indices: list[int]
+) -> None:
+    judge = ScriptedJudge(answer=lambda request: said("no") if request.sample % 3 == 1 else None)
+    result = await judged(judge, FIVE.model_copy(update={"samples": 3, "retries": retries}))
+    assert [request.sample for request in judge.asked] == indices
+    assert result.per_turn[0].readings["safety"].coverage == pytest.approx(2 / 3)
+    assert (result.requests, result.remarks) == (len(indices), ("samples_lost: bad_reply",))
+
+
+async def test_a_sample_asked_again_for_its_verdict_is_not_lost_by_a_worse_reply() -> None:
+    judge = ScriptedJudge(
+        {(None, "verdict"): "poor"}, lambda request: said("no") if request.sample > 1 else None
+    )
+    result = await judged(judge, FIVE.model_copy(update={"samples": 2, "on_mismatch": "retry"}))
+    assert [request.sample for request in judge.asked] == [0, 1, 2, 3, 4, 5]
+    assert (result.judge_verdict, result.verdict_mismatch, result.remarks) == ("poor", True, ())
+    assert result.per_turn[0].readings["safety"].coverage == 1.0
+
+
+async def test_of_several_reasons_for_lost_samples_the_first_is_named() -> None:
+    bad = {0: fault("server"), 1: said("no"), 6: said("no"), 11: said("no")}
+    result = await judged(ScriptedJudge(answer=lambda request: bad.get(request.sample)))
+    assert result.remarks == ("samples_lost: engine_error",)
+
+
+async def test_one_sample_that_does_not_fit_is_the_reason_whatever_became_of_others() -> None:
+    def answer(request: Request) -> Completion:
+        return fault("context_overflow") if request.sample == 1 else said("no")
+
+    config = FIVE.model_copy(update={"samples": 2, "retries": 0})
+    result = await judge_dialogue(dialogue_of(1), ScriptedJudge(answer=answer), config, IDENTITY)
+    assert isinstance(result, Unscored)
+    detail = "0 of 2 samples could be used: scripted"
+    assert (result.reason, result.detail) == ("context_overflow", detail)
+    untold = Completion(finish="error", fault=Fault("context_overflow"))
+    mute = ScriptedJudge(answer=lambda _: untold)
+    result = await judge_dialogue(dialogue_of(1), mute, config, IDENTITY)
+    assert isinstance(result, Unscored)
+    assert result.detail == "0 of 2 samples could be used"
 
 
 async def test_windows_and_the_further_call_are_sampled_too() -> None:

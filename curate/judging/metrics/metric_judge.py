@@ -301,7 +301,10 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
         scoring.entries[name] = replace(scoring.entries[name], diagnosis=_UNDIAGNOSED)
 
     def request(_: str, problem: str | None) -> Request:
-        scores = {name: _level_name(scoring.entries[name].score, of) for name, of in due.items()}
+        scores = {
+            name: "fail" if metric.scale == "binary" else str(scoring.entries[name].score)
+            for name, metric in due.items()
+        }
         return Request(
             scoring.trunk,
             diagnosis_question(scores, scoring.turns, problem),
@@ -321,11 +324,10 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
             return None, str(error)
         problems: dict[str, str] = {}
         for name, metric in [*due.items()]:
-            entry = scoring.entries[name]
-            diagnosis, wrong_part = read_diagnosis(
-                part_of(reply, name), metric, entry.score, scoring.turns
-            )
-            scoring.entries[name] = replace(entry, diagnosis=diagnosis)
+            entry, part = scoring.entries[name], part_of(reply, name)
+            diagnosis, wrong_part = read_diagnosis(part, metric, entry.score, scoring.turns)
+            if part:  # else what an earlier reply said stands
+                scoring.entries[name] = replace(entry, diagnosis=diagnosis)
             if wrong_part is None:
                 del due[name]
             else:
@@ -334,8 +336,3 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
 
     if due:
         await ask_until_read([DIAGNOSIS], request, read, scoring.send, scoring.config.retries)
-
-
-def _level_name(score: int | None, metric: Metric) -> str:
-    """Return a score by the name of its level."""
-    return str(score) if metric.scale == "scored" else ("fail", "pass")[score or 0]

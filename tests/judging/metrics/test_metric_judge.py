@@ -23,6 +23,7 @@ from tests.judging.metrics.scripted import (
 
 MODES = pytest.mark.parametrize("mode", ["json", "tokens"])
 FAULT = Completion(finish="error", fault=Fault("server", "down"))
+CUT = Completion(text="{", finish="length")
 TWO: dict[str, Any] = {"choose": ["grounding_fidelity", "response_delivery"]}
 
 
@@ -149,6 +150,11 @@ def entry(score: Any, code: Any = None, turns: Any = ()) -> dict[str, Any]:
     return {"score": score, "failure_code": code, "turns": list(turns)}
 
 
+def replaying(replies: list[Completion]) -> MetricJudge:
+    """The first replies are these; all later ones are good."""
+    return MetricJudge(answer=lambda _, before: replies[before] if before < len(replies) else None)
+
+
 GOOD = entry(4)
 
 
@@ -252,6 +258,46 @@ async def test_a_reply_that_cannot_be_read_is_asked_again_metric_by_metric(
     assert never.reason == ("reply_cut" if reply.finish == "length" else "bad_reply")
 
 
+@pytest.mark.parametrize("retries", [0, 1, 2])
+async def test_a_metric_is_asked_again_as_often_as_the_retries(retries: int) -> None:
+    judge = MetricJudge(answer=lambda *_: said({"response_delivery": GOOD}))
+    row = await outcome(with_tools(), judge, retries=retries, **TWO)
+    assert isinstance(row, Unscored)
+    detail = "1 of 2 metrics: grounding_fidelity: grounding_fidelity is missing"
+    assert (row.reason, row.detail, row.requests) == ("bad_reply", detail, retries + 1)
+    assert [request.sample for request in judge.asked] == [*range(retries + 1)]
+
+
+async def test_each_further_question_and_the_reason_are_about_the_reply_before() -> None:
+    replies = [said({"response_delivery": GOOD}), Completion(text="no"), CUT]
+    judge = replaying(replies)
+    row = await outcome(with_tools(), judge, **TWO)
+    assert isinstance(row, Unscored)
+    assert (row.reason, row.requests) == ("reply_cut", 3)
+    _, second, third = (request.question for request in judge.asked)
+    assert "grounding_fidelity is missing" in second
+    assert "no JSON object" in third
+    assert "is missing" not in third
+    assert (await scored(with_tools(), replaying(replies), **TWO, retries=3)).requests == 4
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_fault_is_not_asked_again(before: int) -> None:
+    bad = said({"response_delivery": GOOD})
+    judge = replaying([*[bad] * before, FAULT])
+    row = await outcome(with_tools(), judge, **TWO)
+    assert isinstance(row, Unscored)
+    assert (row.reason, row.requests, len(judge.asked)) == ("engine_error", before + 1, before + 1)
+
+
+@pytest.mark.parametrize("later", [FAULT, Completion(text="no"), CUT])
+async def test_a_usable_score_outlives_a_later_call_that_fails(later: Completion) -> None:
+    wrong = said({"grounding_fidelity": entry(2, None, [1]), "response_delivery": GOOD})
+    row = await scored(with_tools(), replaying([wrong, later]), **TWO, retries=1)
+    held = by_name(row)["grounding_fidelity"]
+    assert (held.score, held.turns, held.flags) == (2, (1,), ("failure_code_missing",))
+
+
 # ---- tokens
 
 
@@ -331,3 +377,81 @@ async def test_a_diagnosis_is_asked_again_with_the_reason() -> None:
     held = by_name(await scored(with_tools(), judge, "tokens"))["tool_routing"]
     assert (held.failure_code, held.turns, held.flags) == ("bad_tool_routing", (1,), ())
     assert "names [7]" in judge.asked[-1].question
+
+
+def diagnosed(*replies: Completion) -> MetricJudge:
+    """Two poor metrics; the replies to what is wrong in them are these, later ones good."""
+    left = [*replies]
+
+    def answer(request: Request, _: int) -> Completion | None:
+        return left.pop(0) if request.purpose == "metrics.diagnosis" and left else None
+
+    return MetricJudge({"grounding_fidelity": 0, "response_delivery": 2}, answer=answer)
+
+
+def flaw(code: str | None, *turns: int) -> dict[str, Any]:
+    return {"failure_code": code, "turns": [*turns]}
+
+
+def diagnoses(judge: MetricJudge) -> list[Request]:
+    return [request for request in judge.asked if request.purpose == "metrics.diagnosis"]
+
+
+async def test_only_the_metrics_whose_diagnosis_does_not_fit_are_asked_again() -> None:
+    judge = diagnosed(
+        said({"grounding_fidelity": flaw("made_up", 2), "response_delivery": flaw("curt", 7)})
+    )
+    held = by_name(await scored(with_tools(), judge, "tokens", **TWO))
+    first, again = diagnoses(judge)
+    assert first.schema is not None
+    assert again.schema is not None
+    assert [*first.schema["properties"]] == ["grounding_fidelity", "response_delivery"]
+    assert [*again.schema["properties"]] == ["response_delivery"]
+    assert "response_delivery 2" in again.question
+    assert "grounding_fidelity" not in again.question
+    assert (first.sample, again.sample) == (0, 1)
+    assert again.max_tokens < first.max_tokens
+    assert [(metric.failure_code, metric.turns, metric.flags) for metric in held.values()] == [
+        ("made_up", (2,), ()),
+        ("bad_response_delivery", (1,), ()),
+    ]
+
+
+async def test_all_that_is_wrong_in_the_diagnoses_is_told_at_once() -> None:
+    judge = diagnosed(
+        said({"grounding_fidelity": flaw("made_up"), "response_delivery": flaw(None, 1)})
+    )
+    await scored(with_tools(), judge, "tokens", **TWO)
+    problems = (
+        "grounding_fidelity is poor and names no turn; "
+        "response_delivery is poor and has no failure_code"
+    )
+    assert problems in diagnoses(judge)[1].question
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+async def test_diagnoses_are_asked_again_as_often_as_the_retries(retries: int) -> None:
+    judge = diagnosed(*[Completion(text="no")] * 9)
+    row = await scored(with_tools(), judge, "tokens", **TWO, retries=retries)
+    assert [request.sample for request in diagnoses(judge)] == [*range(retries + 1)]
+    assert row.requests == len(judge.asked) == 2 + retries + 1
+
+
+async def test_a_cut_diagnosis_is_asked_again_and_a_fault_is_not() -> None:
+    judge = diagnosed(CUT, FAULT)
+    held = by_name(await scored(with_tools(), judge, "tokens", **TWO))
+    first, again = diagnoses(judge)
+    assert "longer than allowed" in again.question
+    assert again.question.startswith(first.question)
+    flags = ("failure_code_missing", "turns_missing")
+    assert [(metric.failure_code, metric.flags) for metric in held.values()] == [(None, flags)] * 2
+
+
+@pytest.mark.parametrize("later", [said({}), said({"grounding_fidelity": 1}), CUT, FAULT])
+async def test_the_usable_part_of_a_diagnosis_outlives_a_reply_without_any(
+    later: Completion,
+) -> None:
+    half = {"grounding_fidelity": flaw("made_up", 7), "response_delivery": flaw("curt", 1)}
+    judge = diagnosed(said(half), *[later] * 9)
+    held = by_name(await scored(with_tools(), judge, "tokens", **TWO))["grounding_fidelity"]
+    assert (held.failure_code, held.turns, held.flags) == ("made_up", (), ("turns_dropped",))
