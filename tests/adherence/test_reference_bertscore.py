@@ -107,6 +107,12 @@ def test_layer_idf_and_precision_are_part_of_the_identity(minilm: str) -> None:
         return ours.describe()
 
     assert described()["layer"] == 6
+    assert described()["idf"] is False
+    table = described(idf=True)["idf"]
+    assert table == described(idf=True)["idf"] != ""
+    fewer = method(minilm, idf=True)
+    fewer.learn(CASES[1:])
+    assert fewer.describe()["idf"] not in (table, "", False)
     for other in ({"layer": 3}, {"idf": True}, {"precision": "bfloat16"}):
         assert described(**other) != described()
 

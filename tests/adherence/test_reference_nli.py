@@ -60,3 +60,12 @@ def test_a_classifier_without_a_contradiction_label_is_refused(tmp_path: Path, m
     folder = save_model(tmp_path, minilm, ("negative", "positive"))
     with pytest.raises(UsageError, match="not an NLI classifier"):
         PairClassifier(ReferenceConfig(nli_model=folder)).contradictions(PAIRS)
+
+
+def test_pairs_longer_than_the_model_reads_are_counted(tmp_path: Path, minilm: str) -> None:
+    folder = save_model(tmp_path, minilm, ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"))
+    classifier = PairClassifier(ReferenceConfig(nli_model=folder, device="cpu"))
+    longest = 512 - 4  # beside "word" and the three special tokens
+    pairs = [("word " * words, "word") for words in (longest, longest + 1, longest + 100, 1)]
+    assert len(classifier.contradictions(pairs)) == 4
+    assert classifier.cut == 2

@@ -14,6 +14,7 @@ from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
 from curate.judging.calibrated_levels import (
     check_adherence,
+    check_good_metrics,
     check_judge,
     describe_levels,
     with_levels,
@@ -150,6 +151,21 @@ def test_without_a_cut_of_its_own_n_a_is_what_the_judge_says() -> None:
     assert (held.score, held.digit) == (2, "n/a")
 
 
+@pytest.mark.parametrize(
+    ("digit", "na_cut", "expected"), [("n/a", 1.0, "n/a"), ("n/a", 1.5, "n/a"), (4, 0.01, 3), (4, 0.0, "n/a")]
+)  # fmt: skip
+def test_n_a_without_a_distribution_has_the_probability_0_or_1(
+    digit: Any, na_cut: float, expected: Any
+) -> None:
+    plain = judged((4, 4, 5))
+    said = ConversationScore(score=digit)
+    level = plain.conversation_level.model_copy(update={"task_completion": said})
+    plain = plain.model_copy(update={"conversation_level": level})
+    after = apply(plain, task_completion=cuts(2, 4, 4.5, 4.7, na_cut=na_cut))
+    held = after.conversation_level.task_completion
+    assert (held.score, held.digit) == (expected, digit)
+
+
 def test_whole_digits_are_cut_where_there_is_no_expectation() -> None:
     plain = judged((4, 4, 5))
     level = plain.conversation_level
@@ -264,12 +280,35 @@ def test_a_curve_of_sides_does_not_hang_on_options_of_whole_dialogues() -> None:
     assert plain != third
 
 
-def test_p_good_is_refused_beside_another_role_adherence() -> None:
+def good_of(**fitted: JudgeIdentity) -> Calibration:
     good = GoodModel(
-        features=("adherence",), means=(0.5,), scales=(0.1,), weights=(1.0,), intercept=0.0,
-        adherence=JUDGE, labels=20, good=10, brier=0.2, brier_without=0.25,
+        features=(*fitted,), means=(0.5,), scales=(0.1,), weights=(1.0,), intercept=0.0,
+        labels=20, good=10, brier=0.2, brier_without=0.25, **fitted,
     )  # fmt: skip
-    made = Calibration(kind="calibration", identity=JUDGE, good=good)
+    return Calibration(kind="calibration", identity=JUDGE, good=good)
+
+
+def test_p_good_is_refused_beside_other_metrics() -> None:
+    made = good_of(metrics=JUDGE)
+    check_good_metrics(made, JUDGE)
+    check_good_metrics(made, JUDGE.model_copy(update={"engine": "openai"}))
+    check_good_metrics(None, None)
+    check_good_metrics(calibration(), None)
+    check_good_metrics(good_of(adherence=JUDGE), None)
+    for identity, got in (
+        (None, "metrics none"),
+        (JUDGE.model_copy(update={"mode": "json"}), "mode json"),
+    ):
+        with pytest.raises(UsageError, match="by its metrics,") as caught:
+            check_good_metrics(made, identity)
+        assert got in str(caught.value.got)
+        assert caught.value.fix == (
+            "score the same metrics in the same way, or run `curate calibrate` on a run like this one"
+        )
+
+
+def test_p_good_is_refused_beside_another_role_adherence() -> None:
+    made = good_of(adherence=JUDGE)
     check_adherence(made, JUDGE)
     check_adherence(None, None)
     check_adherence(calibration(), None)

@@ -55,6 +55,21 @@ def test_calls_are_compared_by_name_and_by_argument() -> None:
     ]
 
 
+def test_arguments_are_told_by_their_path_as_json_that_a_person_can_read() -> None:
+    def calling(arguments: object) -> Message:
+        call = ToolCall.model_validate({"name": "pay", "arguments": arguments})
+        return Message(role="assistant", tool_calls=(call,))
+
+    before = calling({"to": [{"name": "Zoë"}, 1], "none": [], "empty": {}, "same": None})
+    after = calling({"to": [{"name": "Åsa"}, 1, True], "none": [""], "empty": 0, "same": None})
+    [change] = describe_changes(before, after)
+    assert (change.kind, change.removed, change.added) == (
+        "argument",
+        ('pay.to.0.name: "Zoë"', "pay.none: []", "pay.empty: {}"),
+        ('pay.to.0.name: "Åsa"', "pay.to.2: true", 'pay.none.0: ""', "pay.empty: 0"),
+    )
+
+
 def test_a_sentence_put_more_politely_is_no_change() -> None:
     assert changes("You get $45.", "Sure! You get $45, thank you.") == {}
 

@@ -117,6 +117,29 @@ async def test_a_judge_of_letters_alone_is_asked_in_one_order() -> None:
     assert (found.best, found.probabilities, len(asked)) == ("no", {"yes": 0.0, "no": 1.0}, 1)
 
 
+@pytest.mark.parametrize(
+    "first", [fault("bad_request"), fault("malformed_reply"), reply("A"), fault("timeout")]
+)
+async def test_where_letters_are_refused_or_not_listed_they_are_asked_for_by_a_schema(
+    first: Completion,
+) -> None:
+    asked: list[Request] = []
+
+    async def judge(requests: Sequence[Request]) -> list[Completion]:
+        asked.extend(requests)
+        return [reply('{"answer": "B"}') if request.schema else first for request in requests]
+
+    asks = replace(World({}).judging(), judge=judge)
+    found = await ask_choice(suffices_questions(PROMPT, 1, [2]), asks, 0.5)
+    if first.fault is not None and first.fault.kind == "timeout":
+        # says nothing about what the engine can do
+        assert (found.best, found.reason, found.detail) == (None, "engine_error", "timeout")
+        assert [request.schema for request in asked] == [None, None]
+    else:
+        assert (found.best, found.probabilities) == ("no", {"yes": 0.0, "no": 1.0})
+        assert [bool(request.schema) for request in asked] == [False, False, True]
+
+
 async def test_one_order_that_cannot_be_read_leaves_no_choice() -> None:
     async def judge(requests: Sequence[Request]) -> list[Completion]:
         return [Completion(first_token=(("A", -0.1), ("B", -3.0))), fault("timeout")]

@@ -107,6 +107,23 @@ CALLS = {
 }
 
 
+def test_what_was_thought_may_stand_under_a_key_of_its_own(rows: Rows) -> None:
+    message = {"role_from": "who", "text": "text", "reasoning": "why.thought"}
+    items = [
+        {"who": "user", "text": "Hi"},
+        {"who": "bot", "text": "Hello", "why": {"thought": "A greeting."}},
+        {"who": "user", "text": "Bye"},
+        {"who": "bot", "text": "Bye", "why": {"thought": ""}},
+    ]
+    (dialogue,) = rows({"t": items}, mapping={"each": "t[*]", "messages": [message]}).dialogues
+    assert [each.reasoning for each in dialogue.messages] == [None, "A greeting.", None, None]
+    items[1]["why"] = {"thought": 3}
+    (row,) = rows(
+        {"t": items}, shape="auto", mapping={"each": "t[*]", "messages": [message]}
+    ).quarantined
+    assert (row.reason, row.detail) == ("bad_type", "reasoning is a number, text was expected")
+
+
 def test_calls_come_before_the_text_with_their_results(rows: Rows) -> None:
     row = {
         "conversation": [
@@ -346,6 +363,8 @@ def test_two_answers_are_two_dialogues(rows: Rows, better: Any, first: str | Non
     row = {"ask": "Hi", "one": "yes", "two": "no", "better": better}
     loaded = rows(row, mapping=TWO)
     labels = {said(one)[1][1]: one.labels.get("preference") for one in loaded.dialogues}
+    if first is not None:
+        assert [*labels.values()] == ["chosen", "rejected"]
     assert labels["yes"] == first
     assert len({one.group for one in loaded.dialogues}) == 1
     loaded = rows(row | {"two": None}, mapping=TWO)

@@ -380,6 +380,25 @@ def test_preference_rows_give_two_dialogues(rows: Rows, name: str) -> None:
     assert chosen.lineage.part == "chosen"
 
 
+def test_the_input_of_an_instruction_belongs_to_it_and_of_any_other_prompt_does_not(
+    rows: Rows,
+) -> None:
+    sides = {"chosen": "good", "rejected": "bad", "input": "x"}
+    for key, asked, left in (
+        ("instruction", "Hi\nx", {}),
+        ("prompt", "Hi", {"input": "x"}),
+        ("question", "Hi", {"input": "x"}),
+    ):
+        chosen, rejected = rows({key: "Hi", **sides}).dialogues
+        assert (said(chosen), chosen.metadata) == ([("user", asked), ("assistant", "good")], left)
+        assert (said(rejected), rejected.metadata) == (
+            [("user", asked), ("assistant", "bad")],
+            left,
+        )
+    chosen, _ = rows({"instruction": "Hi", **sides, "input": ""}).dialogues
+    assert (said(chosen)[0], chosen.metadata) == (("user", "Hi"), {})
+
+
 def test_one_bad_side_is_a_part_and_the_other_is_used(rows: Rows) -> None:
     loaded = rows({"prompt": "Hi", "chosen": "good", "rejected": ""}, {**PREFERENCES["strings"]})
     assert loaded.tally.dialogues == 3

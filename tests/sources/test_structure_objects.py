@@ -193,6 +193,29 @@ def test_a_text_that_some_items_lack_is_optional() -> None:
     assert doubts == ("some items have no text under 'text'",)
 
 
+@pytest.mark.parametrize(
+    ("key", "share", "doubts"),
+    [
+        ("wording", 1.0, ("the text may also be 'spoken'",)),
+        ("wording", 0.5, ("the text may also be 'spoken'",)),
+        ("wording", 0.25, ()),
+        ("text", 1.0, ()),
+        ("Text", 1.0, ()),
+    ],
+)
+def test_another_text_of_items_at_least_half_as_long_is_a_doubt_unless_the_first_is_named_as_one(
+    key: str, share: float, doubts: tuple[str, ...]
+) -> None:
+    words = [f"this is the long text number {name}" for name in ("one", "two", "three", "four")]
+    talk = [
+        {"who": name, key: f"{text} now", "spoken": " ".join(text.split()[-int(8 * share) :])}
+        for name, text in zip(["user", "bot"] * 2, words, strict=True)
+    ]
+    mapping, _, found = only("t[*]", talk)
+    assert mapping["messages"] == [{"role_from": "who", "text": key}]
+    assert found == doubts
+
+
 def test_questions_and_answers_under_their_keys() -> None:
     pairs = [{"user": TEXTS[0], "bot": TEXTS[1]}, {"user": TEXTS[2], "bot": TEXTS[3]}]
     asked = {"role": "user", "text": "user"}
@@ -238,6 +261,15 @@ def test_where_rows_may_be_within_a_file(value: Any, selectors: list[str]) -> No
     assert [*row_selectors(value)] == selectors
 
 
+def test_a_table_of_other_columns_than_the_first_gives_no_items() -> None:
+    lines = {"speaker": ["user", "bot"] * 2, "utterance": list(TEXTS)}
+    each = {"speaker": "lines.speaker[*]", "utterance": "lines.utterance[*]"}
+    messages = [{"role_from": "speaker", "text": "utterance"}]
+    expected = {"each": each, "messages": messages}
+    for other in ({"speaker": [1, 2], "a": [3, 4]}, {"a": ["x"] * 5, "b": ["y"] * 5}):
+        assert (expected, ()) in ways({"lines": lines}, {"lines": lines}, {"lines": other})
+
+
 def ways(*rows: dict[str, Any]) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
     return [(way.mapping, way.doubts) for way in candidates(rows)]
 
@@ -266,6 +298,9 @@ def test_pairs_of_texts_and_of_a_speaker_and_a_text() -> None:
     spoken_pairs = {"log": [["user", TEXTS[0]], ["bot", TEXTS[1]]]}
     messages = [{"role_from": "[0]", "text": "[1]"}]
     assert ways(spoken_pairs, spoken_pairs) == [({"each": "log[*]", "messages": messages}, ())]
+    assert {way.description for row in (pairs, spoken_pairs) for way in candidates([row])} == {
+        "pairs of texts", "pairs of speaker and text",
+    }  # fmt: skip
     assert not ways({"log": [["user", "yes"], ["bot", "no"]]})
     assert not ways({"log": [["user", TEXTS[0], 1], ["bot", TEXTS[1], 2]]})
 
