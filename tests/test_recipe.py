@@ -185,6 +185,7 @@ def test_a_condition_on_a_column_that_no_stage_fills_is_refused(
     "sections",
     [
         {"judge": False, "adherence": False},
+        {"judge": False, "adherence": False, "select": {}},
         {
             "judge": False,
             "select": {"where": "auto", "active": {"fraction": 0.1, "by": "attention"}},
@@ -204,7 +205,9 @@ def test_a_condition_on_a_column_that_no_stage_fills_is_refused(
 )
 def test_columns_that_a_recipe_fills_may_be_asked_for(sections: dict[str, Any]) -> None:
     given = {"name": "x", "source": {"path": "x.jsonl"}, "models": {"judge": JUDGE}} | sections
-    parse_recipe(given).checked()
+    recipe = parse_recipe(given).checked()
+    # as a run keeps it, every default written out; `curate verify` starts from that
+    parse_recipe(recipe.model_dump(mode="json")).checked()
 
 
 def test_forks_without_a_policy_are_refused(tmp_path: Path) -> None:

@@ -307,9 +307,9 @@ class Recipe(Config):
         }
         if self.select is not False:
             # Where no conditions are given, those of the stages that run apply; and without any stage the
-            # active-learning set of the default is empty.
+            # active-learning set of the default is empty. A manifest's recipe has every default written out.
             explicit: dict[str, Any] = {"where": self.select.named or {}}
-            if "active" not in self.select.model_fields_set:
+            if self.select.active == SelectConfig().active:
                 explicit["active"] = None
             conditions |= questions(self.select.model_copy(update=explicit))
         return conditions
