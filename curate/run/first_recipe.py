@@ -232,7 +232,7 @@ class FirstRecipe:
     Attributes:
         plan: of its run on the first rows; with a stand-in for a judge that cannot be used or is not named.
         problem: why the judge cannot be used; None if it can, or is not named.
-        modes: by stage, how the judge would be asked; empty without one.
+        modes: by stage, how the judge would be asked; empty without one that can be used.
         expected: the requests and tokens of a run, in a sentence.
     """
 
@@ -250,9 +250,10 @@ def write_recipe(look: FirstLook, draft: RecipeDraft, *, command: str, file: Pat
     """
     plan, problem = _plan(recipe_text(look, draft, command=command, file=file), draft.judge)
     assert plan.estimate is not None  # the recipe asks a judge
-    modes = {name: f"{x.mode}" for name, x in plan.identities.items()} if draft.judge else {}
+    is_asked = draft.judge is not None and problem is None  # else a stand-in answers for it
+    modes = {name: f"{x.mode}" for name, x in plan.identities.items()} if is_asked else {}
     total = plan.estimate.total
-    assumed = "" if draft.judge else ", with a judge that gives log-probabilities"
+    assumed = "" if is_asked else ", with a judge that gives log-probabilities"
     expected = (
         f"Expected for {plural(plan.estimate.dialogues, 'dialogue')}: {plural(total.requests, 'request')}, "
         f"{plural(total.prompt_tokens, 'token')} in, {total.completion_tokens:,} out{assumed}."
