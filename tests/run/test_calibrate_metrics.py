@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -19,6 +20,7 @@ from curate.errors import UsageError
 from curate.recipe import Recipe
 from curate.run.labels.agreement import measure_agreement
 from curate.run.labels.calibrate import calibrate_with_gold, merged_calibration
+from curate.run.labels.gold_fit import GoldFit
 from curate.run.labels.run_scores import metrics_of
 from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
@@ -161,6 +163,31 @@ def test_weights_are_fitted_beside_those_given(run: Path) -> None:
     assert weights.auc_fitted > weights.auc_given
     assert weights.gain is not None
     assert weights.gain[0] > 0
+
+
+def test_a_metric_that_does_not_apply_has_no_height_and_dialogues_without_metrics_no_part(
+    run: Path,
+) -> None:
+    found = metrics_of(run)
+    [first, *others], lost = [*found], "without metrics"
+    absent = [
+        metric.model_copy(update={"score": None, "digit": None, "reading": None, "na": "no_goal"})
+        if metric.name == "task_completion"
+        else metric
+        for metric in found[first].metrics
+    ]
+    na = found | {first: found[first].model_copy(update={"metrics": tuple(absent)})}
+    good: Any = {key: number % 2 == 0 for number, key in enumerate([first, *others])}
+    groups = {key: key for key in found}
+
+    def weights(good: dict[str, bool], metrics: Any) -> Any:
+        gold: Any = SimpleNamespace(good=good)
+        return GoldFit(gold, {}, {}, metrics, groups)._weights()
+
+    fitted = weights(good | {lost: True}, na)
+    assert fitted is not None
+    assert (fitted.labels, fitted.good) == (N, N // 2)
+    assert fitted.fitted != weights(good, found).fitted
 
 
 def test_labels_that_say_nothing_of_the_metrics_are_counted(run: Path) -> None:

@@ -22,9 +22,11 @@ from curate.records import Certificate, TrustKind
 from curate.run.labels.drawn_labels import is_held_out
 from curate.run.labels.populations import draw_folder, read_drawn, read_draws
 from curate.run.labels.question import Question, question_of
+from curate.run.labels.sample import sample
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
+from curate.run.verify import verify_run
 from tests.live import live_server
 from tests.report.reading import ReadPage
 from tests.run import test_calibrated_run
@@ -149,6 +151,14 @@ def test_a_draw_is_at_random_and_recorded_and_the_same_again(run: Path) -> None:
     other = call("sample", run, "-n", 100, "--seed", 1, "--out", run.parent / "c.csv")
     assert other.exit_code == 0
     assert set(pl.read_csv(run.parent / "c.csv")["id"]) != set(chosen)
+
+
+def test_a_draw_is_to_certify_the_selection_if_nothing_else_is_asked_for(run: Path) -> None:
+    found = sample(run, 10, out=run.parent / "a.csv")
+    assert (found.draw.purpose, found.draw.of, found.draw.by) == ("certify", "sft", None)
+    assert (found.rows, found.size, found.used_to_fit) == (10, SELECTED, 0)
+    assert found.named == "dialogues of the SFT set"
+    assert read_draws(run) == [found.draw]
 
 
 def test_a_larger_draw_begins_with_the_smaller_and_is_for_a_stop_at_any_time(run: Path) -> None:
@@ -571,6 +581,10 @@ def test_a_certified_threshold_is_what_a_recipe_selects_by(run: Path, tmp_path: 
     assert result.manifest.trust[TrustKind.CERTIFICATE] == certificate.sentence
     assert result.manifest.warnings == []
     assert set(result.manifest.rejections) == {"certified"}
+    # the run has it from the recipe, not from labels of its own
+    verified = verify_run(tmp_path / "applied")
+    assert (verified.differences, verified.not_verified) == ((), ())
+    assert verified.certificates == 1
 
 
 def test_of_another_set_a_certificate_promises_nothing(run: Path, tmp_path: Path) -> None:
@@ -720,8 +734,14 @@ def test_without_labels_there_is_a_plan(run: Path) -> None:
     done = call("certify", "--plan")
     assert "labels    22  38  52  65  91  152" in done.output
     known = json.loads(call("certify", run, "--plan", "--rate", 0.02, "--json").output)
-    assert known["size"] == SELECTED
-    assert known["labels"]["0.02"]["0.9"] <= 52
+    assert known == {
+        "risk": 0.1,
+        "confidence": 0.9,
+        "size": SELECTED,
+        "test": "audit",
+        "least_labels": {"0": 21, "1": 36, "2": 49, "3": 61, "5": 84, "10": 138},
+        "labels": {"0.02": {"0.8": 36, "0.9": 49}},
+    }
     assert call("certify", "--plan", "--rate", 2).exit_code == 2
 
 

@@ -237,6 +237,15 @@ def test_an_eval_set_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     file.write_text('{"question": "a"}\n{"question": \n', encoding="utf-8")
     with pytest.raises(SourceError, match="cannot be read"):
         texts(file)
+    plain = tmp_path / "evals.txt"
+    plain.write_bytes(b"one\n\xff\xfe\n")
+    with pytest.raises(SourceError, match="cannot be read") as refused:
+        texts(plain)
+    assert "can't decode byte 0xff" in str(refused.value.got)
+    assert refused.value.expected == "a text file in UTF-8"
+    with pytest.raises(SourceError, match="cannot be read") as refused:
+        texts(tmp_path / "absent.txt")
+    assert "No such file" in str(refused.value.got)
     empty = write(tmp_path / "empty.jsonl", [{"n": 1}])
     with pytest.raises(SourceError, match="holds no text"):
         prepare_cleaning(SelectConfig(decontaminate=(EvalSet(path=str(empty)),)))

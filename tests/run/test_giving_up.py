@@ -16,6 +16,7 @@ from curate.errors import EngineError
 from curate.executors.first_rows import FIRST_ROWS, FirstRows
 from curate.recipe import Recipe, parse_recipe
 from curate.records import StageName, Unscored
+from curate.run.audit import audit_run, plan_second_judging
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
 from tests.faults import Reset
@@ -121,6 +122,19 @@ def test_the_run_ends_with_the_reason_and_goes_on_when_it_is_mended(
         mended = run_recipe(given, out=tmp_path / "run", retry_unscored=True)
         assert mended.exit_code == 0
         assert len(asked(server)) == 90
+
+
+def test_a_second_judging_ends_with_the_reason_and_its_stage(tmp_path: Path) -> None:
+    data, broken = write_chats(tmp_path, 60), Broken("429")
+    broken.is_broken = False
+    with live_server(answer=broken) as server:
+        run_recipe(recipe(data, server), out=tmp_path / "run")
+        broken.is_broken = True
+        with pytest.raises(EngineError) as raised:
+            audit_run(tmp_path / "run", plan_second_judging(tmp_path / "run", 1))
+    assert raised.value.problem == (
+        "the first 50 rows of the stage 'judge' all failed for the same reason: engine_error"
+    )
 
 
 def test_keep_going_and_fewer_dialogues_end_as_ever(tmp_path: Path) -> None:

@@ -305,3 +305,16 @@ def test_the_turn_of_a_poor_metric_is_tried_for_a_fork(
     fine = {f"chat-{number}": (None, "original_was_fine") for number in range(4)}
     assert forks("without") == fine
     assert forks("with") == fine | {"chat-0": (1, "original_was_fine")}
+
+
+def test_judgments_and_metrics_are_taken_over_with_who_made_them(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    made = run_recipe(measured(server, data, judge={}), out=tmp_path / "one").manifest
+    before = len(server.requests)
+    taken = measured(server, data, judge={}, models={}, reuse=str(tmp_path / "one"))
+    manifest = run_recipe(taken, out=tmp_path / "two").manifest
+    assert len(server.requests) == before
+    assert manifest.identities == made.identities
+    assert manifest.fingerprints == made.fingerprints
+    assert manifest.stages.keys() == {"judge", "metrics"}

@@ -36,7 +36,7 @@ from curate.run.probe import (
     read_probe,
     write_probe,
 )
-from curate.run.probe_asking import Probed, Prober
+from curate.run.probe_asking import Probed, Prober, rubric_of
 from curate.run.probe_plan import ProbePlan, draw_cases, is_in_words
 from curate.run.read_back import read_manifest
 from curate.run.sample_dialogues import sample_dialogues
@@ -459,6 +459,13 @@ def test_flaws_are_planted_into_the_same_dialogues_whatever_their_order_in_the_f
         for one in (first, again, drawn(rows, seed=7))
     ]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_probe_asks_by_the_recipes_rubric_but_for_no_words_and_no_opinions() -> None:
+    without = {"text": "off", "persona_check": 0, "on_mismatch": "use_rule"}
+    own = {"mode": "json", "paraphrases": 2, "text": "all", "on_mismatch": "reject"}
+    assert rubric_of(recipe(judge=own)) == RubricConfig.model_validate(own | without)
+    assert rubric_of(recipe(judge=False)) == RubricConfig.model_validate(without)
 
 
 def test_a_probe_without_a_judge_is_refused(tmp_path: Path) -> None:

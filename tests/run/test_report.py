@@ -127,7 +127,12 @@ def test_a_report_of_trust_is_shown_with_its_figures(tmp_path: Path) -> None:
         if row["kind"] == "audit"
     )
     assert row["sentence"] == "One check warns."
-    assert row["figures"]["shares"] == {"copied": 0.25}
+    # what the figures say; the sentence stands beside them, and fingerprints say nothing to a reader
+    assert {name: row["figures"][name] for name in ("shares", "made")} == {
+        "shares": {"copied": 0.25},
+        "made": common["made"],
+    }
+    assert not {"kind", "sentence", "fingerprints"} & row["figures"].keys()
 
 
 def test_beyond_the_bound_scores_stay_and_texts_are_counted(finished: Path, tmp_path: Path) -> None:

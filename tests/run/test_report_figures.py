@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from curate.records import Manifest
-from curate.run.report_figures import UNSCORED_OF, _cost, _rank_correlation, funnel_steps
+from curate.records import Manifest, ReviewReport
+from curate.run.report_figures import (
+    _TITLES,
+    UNSCORED_OF,
+    _cost,
+    _rank_correlation,
+    _trust,
+    funnel_steps,
+)
 
 UNSCORED = UNSCORED_OF["judge"]
 
@@ -86,6 +94,26 @@ def test_a_rank_correlation_needs_two_values_of_each(
 ) -> None:
     correlation = _rank_correlation(np.array(lengths), np.array(levels))
     assert correlation == (expected if expected is None else pytest.approx(expected, abs=1e-6))
+
+
+def test_what_people_decided_and_what_levels_mean_stand_with_the_trust(tmp_path: Path) -> None:
+    def last(**fields: Any) -> list[dict[str, Any]]:
+        return [
+            entry
+            for entry in _trust(tmp_path, manifest(**fields))
+            if entry["kind"] not in _TITLES.values()
+        ]
+
+    def entry(kind: str, sentence: str) -> dict[str, Any]:
+        return {"kind": kind, "sentence": sentence, "figures": None}
+
+    assert last() == [entry("review by people", "Nobody has reviewed the run (`curate review`).")]
+    review = {"raters": 1, "accepted": 2, "rejected": 1, "changed": 1}
+    assert last(review=review, levels="As people say.", role_threshold="At 0.7.") == [
+        entry("review by people", ReviewReport.model_validate(review).described),
+        entry("calibrated levels", "As people say."),
+        entry("threshold of role adherence", "At 0.7."),
+    ]
 
 
 def test_a_cost_is_shown_with_whose_part_it_leaves_out() -> None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from curate.errors import UsageError
+from curate.recipe import parse_recipe
 from curate.records import Judgment
-from curate.run.labels.run_scores import JudgedItem, item_reading, labelled_readings
+from curate.run.labels.run_scores import (
+    JudgedItem,
+    adherence_of,
+    item_reading,
+    judgments_of,
+    labelled_readings,
+    metrics_of,
+)
+from curate.run.pipeline import run_recipe
 from curate.trust.gold import GoldItem, Label
 from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
+from tests.run.test_pipeline import chat, write_rows
 
 
 def judgment(**coherence: Any) -> Judgment:
@@ -57,6 +69,23 @@ def test_a_reading_that_never_said_none_is_certain_of_a_level() -> None:
     judgments = {"h": judgment(reading={"mean": 4.0, "coverage": 1.0, "probabilities": {"4": 1.0}})}
     assert item_reading(GoldItem("h", None, "coherence"), judgments, {}) == JudgedItem(
         4, 4, 4.0, 0.0
+    )
+
+
+def test_scores_that_are_needed_and_that_a_run_does_not_have_are_asked_for(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "chats.jsonl", [chat(1)])
+    unjudged = {"name": "r", "source": {"path": str(data)}, "judge": False, "adherence": False}
+    run_recipe(parse_recipe(unjudged), out=tmp_path / "run")
+    run = tmp_path / "run"
+    with pytest.raises(UsageError, match="the run has no judgments") as refused:
+        judgments_of(run)
+    assert (refused.value.got, refused.value.expected) == (run, "a run with a rubric judge")
+    with pytest.raises(UsageError, match="the run has no adherence scores"):
+        adherence_of(run, needed=True)
+    assert (judgments_of(run, needed=False), adherence_of(run, needed=False), metrics_of(run)) == (
+        {},
+        {},
+        {},
     )
 
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import Recipe
+from curate.run.file_differences import Difference
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.verify import Verification, verify_run
@@ -205,6 +206,12 @@ def change_reply(run: Path) -> None:
         base.execute("UPDATE kept SET value = ?, checksum = ? WHERE key = ?", row)
 
 
+def damage_reply(run: Path) -> None:
+    """Change a byte of a reply, as a disk would: the checksum no longer fits."""
+    with sqlite3.connect(run / "replies.sqlite") as base:
+        base.execute(f"UPDATE kept SET value = value || ' ' WHERE number = ({A_SCORE})")
+
+
 def lose_reply(run: Path) -> None:
     with sqlite3.connect(run / "replies.sqlite") as base:
         base.execute(f"DELETE FROM kept WHERE number = ({A_SCORE})")
@@ -381,6 +388,24 @@ def test_a_planted_change_of_what_it_is_made_from_is_found(
     verification = verify_run(run)
     assert place in map(folder_of_draws, places(verification)), verification.differences
     assert place in verification.sentence
+
+
+def test_replies_that_a_disk_has_damaged_are_counted_first(run: Path) -> None:
+    damage_reply(run)
+    verification = verify_run(run)
+    assert verification.differences[0] == Difference(
+        place="replies.sqlite", problem="kept replies do not fit their checksums", rows=1
+    )
+    assert {"judge", "scores.parquet"} <= places(verification)
+
+
+def test_a_report_whose_labels_say_nothing_any_more_is_named_with_the_reason(run: Path) -> None:
+    (run / "trust/labels/agreement.jsonl").write_text("")
+    [difference] = verify_run(run).differences
+    assert difference == Difference(
+        place="trust/agreement.json",
+        problem="cannot be made again: agreement.jsonl is not a file of labels",
+    )
 
 
 def test_what_cannot_be_made_again_is_named(run: Path) -> None:

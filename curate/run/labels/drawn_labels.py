@@ -129,7 +129,7 @@ def read_kept_labels(path: Path) -> GivenLabels:
         CurateError: a line is damaged.
     """
     rows = list(read_records(path, _KEPT_LABEL.validate_json))
-    return GivenLabels(rows[0][0] if rows else "", [(place, row) for _, place, row in rows])
+    return GivenLabels(rows[0][0] if rows else path.name, [(place, row) for _, place, row in rows])
 
 
 def read_labels(run: Path, labels: GivenLabels, rule: str | None, of: str | None) -> DrawnLabels:
