@@ -183,9 +183,9 @@ def test_only_a_name_that_says_more_than_the_role_is_drafted(
 def test_the_usual_words_are_users_own_in_several_dialogues_but_not_in_most() -> None:
     assert usual_words(look(about_topics()).dialogues) == ["refund", "parcel"]
     said = (
-        "loan cat bill",
-        "loan cat bill",
-        "bill",
+        "loan cat coin",
+        "loan cat coin",
+        "coin",
         "Rent",
         "rent",
     )  # three letters; in three of five
