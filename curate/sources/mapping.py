@@ -268,7 +268,7 @@ class Mapping(Config):
         text = text_of(value, mapping.text)
         if mapping.strip_prefix and text.startswith(mapping.strip_prefix.rstrip()):
             text = text[len(mapping.strip_prefix.rstrip()) :].lstrip()
-        thoughts = text_of(self._at(item, mapping.reasoning), "reasoning") or None
+        thoughts = text_of(self._at(item, mapping.reasoning), "reasoning")
         return [*messages, *_message(role, text, thoughts)]
 
     def _read_calls(self, mapping: CallMapping, item: Any, position: int) -> list[Message]:

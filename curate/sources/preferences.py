@@ -141,7 +141,7 @@ def read_hh(row: SourceRow) -> UnitResult:
     White space around a message belongs to the transcript's layout and is removed.
     """
     if "chosen" in row and "rejected" in row:
-        prompt = text_of(row.get("prompt"), "prompt") if row.get("prompt") is not None else ""
+        prompt = text_of(row.get("prompt"), "prompt")
         sides = [partial(_read_transcript, prompt, row[side]) for side in SIDES]
         return _two_sides(row, sides, {*SIDES, *(["prompt"] if is_transcript(prompt) else [])})
     key = next((key for key in TRANSCRIPT_KEYS if is_transcript(row.get(key))), None)

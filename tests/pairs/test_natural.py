@@ -260,6 +260,13 @@ async def test_each_drop_reason_of_the_judge(asked: World, drop_reason: str) -> 
     assert sides(pair) == ("Yes, 5 is due.", "No, it costs 7.")
 
 
+async def test_what_the_data_says_and_what_the_judge_finds_are_told_one_after_the_other() -> None:
+    said = "labelled in the data; the rejected side is of dialogue g/rejected"
+    assert (await verified(world(FINE, WEAK))).detail == said
+    fallen = await verified(world((5, 5, 4), (2, 2, 5)))
+    assert fallen.detail == f"{said}; safety falls by 1.00, its noise is 0.00"
+
+
 async def test_details_only_the_chosen_side_states_must_be_supported() -> None:
     rows = [
         labelled("chosen", "When is it due?", "On 14 March 2031, at 17:45."),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
@@ -24,7 +25,7 @@ from curate.selection.dedup import (
 )
 from curate.selection.minhash import banding
 from curate.selection.rules import select
-from curate.selection.semantic_duplicates import similar_pairs
+from curate.selection.semantic_duplicates import open_embedder, similar_pairs
 from curate.selection.shingles import TokenBatch, _mixed, tokenise, worth
 from curate.selection.table import score_table
 from tests.selection.rows import dialogue
@@ -306,6 +307,31 @@ def test_embeddings_find_what_shares_no_words() -> None:
     ]
     assert [c.other for d in decisions for c in d.collisions] == ["a", "a"]
     assert decisions[2].collisions[0].similarity == pytest.approx(0.99944, abs=1e-4)
+
+
+def test_a_sentence_encoder_finds_what_says_the_same_in_other_words(minilm: str) -> None:
+    said = (
+        "How do I reset my password?",
+        "I forgot my password, how can I reset it?",
+        "Sell a boat.",
+    )
+    given = [talk(str(number), text) for number, text in enumerate(said)]
+    embedding = EmbeddingConfig(model=minilm, threshold=0.85)
+    config = SelectConfig(where={}, dedup=DedupConfig(near=None, embedding=embedding))
+    with Cleaner(config, lambda: given, embed=open_embedder(embedding)) as cleaner:
+        decisions = select(score_table(given), config, cleaner)
+    assert [d.reasons for d in decisions] == [(), ("embedding_duplicate",), ()]
+    assert decisions[1].collisions[0].other == "0"
+    assert 0.85 < decisions[1].collisions[0].similarity < 0.99
+
+
+def test_embeddings_without_their_package_name_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(UsageError, match="'sentence-transformers' is needed") as caught:
+        open_embedder(EmbeddingConfig(model="m"))
+    assert "[scorers]" in str(caught.value.fix)
 
 
 def directions(texts: Sequence[str]) -> np.ndarray:

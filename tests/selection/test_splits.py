@@ -12,7 +12,7 @@ from curate.selection.cleaning import Cleaner
 from curate.selection.config import DedupConfig, NearConfig, SelectConfig, SplitConfig
 from curate.selection.minhash import Groups
 from curate.selection.rules import select
-from curate.selection.splits import assign_splits, prompt_keys
+from curate.selection.splits import assign_splits, conversation_keys, group_key, prompt_keys
 from curate.selection.table import score_table
 from tests.selection.test_dedup import jaccard, talk, varied
 
@@ -201,6 +201,37 @@ def test_a_seed_deals_the_same_dialogues_in_every_release() -> None:
     side = sides(given, config(validation=0.2, by=("group",), seed=7))
     held_out = {name for name, where in side.items() if where == "validation"}
     assert held_out == {"d1", "d4", "d10", "d18"}
+
+
+def test_a_group_is_of_its_source_and_a_row_of_its_file() -> None:
+    def held(source: str, file: str, row: int, group: str) -> tuple[object, object]:
+        lineage = Lineage(source=source, file=file, rows=(row, 9))
+        made = talk("a", "Hi").model_copy(update={"lineage": lineage, "group": group})
+        return group_key(made), conversation_keys(made)
+
+    group, rows = held("logs", "a", 1, "g")
+    assert held("logs", "b", 2, "g")[0] == group
+    assert group not in {held("other", "a", 1, "g")[0], held("logs", "a", 1, "h")[0]}
+    assert held("logs", "a", 1, "h")[1] == rows
+    others = (("other", "a", 1), ("logs", "b", 1), ("logs", "a", 2))
+    assert len({rows, *(held(*other, "g")[1] for other in others)}) == 4
+    bare = talk("a", "Hi").model_copy(update={"lineage": None})
+    assert (group_key(bare), conversation_keys(bare)) == (None, ())
+    assert group_key(bare.model_copy(update={"group": "g"})) not in (None, group)
+
+
+def test_names_that_are_no_utf_8_tie_and_split_like_others() -> None:
+    """A file's name may hold bytes that are no text."""
+    odd, other = (
+        d.model_copy(update={"group": group, "lineage": Lineage(source=name, file=name, rows=(1,))})
+        for d, group, name in zip(
+            varied(0, 2), ("\udcff", "\udcfe"), ("a\udcff", "a\udcfe"), strict=True
+        )
+    )
+    assert conversation_keys(odd) != conversation_keys(other)
+    assert group_key(odd) not in (None, group_key(other))
+    again = odd.model_copy(update={"id": "again"})
+    assert (conversation_keys(again), group_key(again)) == (conversation_keys(odd), group_key(odd))
 
 
 def test_only_what_the_user_says_makes_a_beginning_long_enough_to_tell_dialogues_by() -> None:

@@ -296,18 +296,46 @@ def test_an_array_on_one_line_is_read_entry_by_entry(tmp_path: Path) -> None:
     assert peak < 20 * CHUNK
 
 
-@pytest.mark.parametrize(("size", "fault"), [(2 * BOUND - 20, None), (2 * BOUND, "too_long")])
+@pytest.mark.parametrize(("size", "fault"), [(2 * BOUND, None), (2 * BOUND + 1, "too_long")])
 @pytest.mark.parametrize("sign", ["", "\n"])
 @pytest.mark.usefixtures("_small_bounds")
 def test_a_file_that_is_one_object_may_be_longer(
     tmp_path: Path, size: int, fault: str | None, sign: str
 ) -> None:
     path = tmp_path / "a.json"
-    path.write_text(f'{{{sign}"t":"{"a" * size}"{sign}}}')
+    start, end = f'{{{sign}"t":"', f'"{sign}}}'
+    path.write_text(start + "a" * (size - len(start + end)) + end)
     assert [row.fault for row in read_rows(path)] == [fault]
     path.rename(lines := tmp_path / "a.jsonl")
     if not sign:
         assert [row.fault for row in read_rows(lines)] == ["too_long"]
+
+
+@pytest.mark.parametrize(("more", "faults"), [(0, [None, None]), (1, ["too_long"])])
+@pytest.mark.parametrize(
+    ("name", "before", "row", "after"),
+    [
+        ("a.json", "[", '{"t":""}', ',{"n":1}]'),
+        ("a.json", "[\n", '{"t":""}', ',{"n":1}]'),
+        ("a.csv", "x,y\n", ",b\n", "e,f\n"),
+        ("a.csv", "x,y\n", '"\n",b\n', "e,f\n"),
+    ],
+)
+@pytest.mark.usefixtures("_small_bounds")
+def test_a_row_of_exactly_the_bound_is_read_and_one_character_more_is_too_much(
+    tmp_path: Path,
+    name: str,
+    before: str,
+    row: str,
+    after: str,
+    more: int,
+    faults: list[str | None],
+) -> None:
+    path = tmp_path / name
+    at = row.index('""') + 1 if '""' in row else row.index(",") - row.count('"') // 2
+    filled = row[:at] + "a" * (BOUND + more - len(row)) + row[at:]
+    path.write_text(before + filled + after)
+    assert [each.fault for each in read_rows(path)] == faults
 
 
 def test_the_bounds_are_those_that_the_reason_states() -> None:

@@ -356,6 +356,11 @@ PREFERENCES = {
         "chosen": "\n\nHuman: Hi\n\nAssistant: good",
         "rejected": "\n\nHuman: Hi\n\nAssistant: bad",
     },
+    "hh whose prompt is null": {
+        "prompt": None,
+        "chosen": "\n\nHuman: Hi\n\nAssistant: good",
+        "rejected": "\n\nHuman: Hi\n\nAssistant: bad",
+    },
     "hh with its prompt apart": {
         "prompt": "\n\nHuman: Hi\n\nAssistant:",
         "chosen": " good",

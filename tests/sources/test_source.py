@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from curate.dialogue import Dialogue, Lineage, Message
 from curate.errors import CurateError, SourceError, UsageError
 from curate.records import QuarantineReason
 from curate.sources import FORMATS, RowCounts, SourceConfig, Unit, open_rows, open_source
+from curate.sources.detect import Detection, summarise
 from curate.sources.hub_datasets import STREAM_OVER, hub_rows
 from tests.sources.conftest import Loaded, load, said
 
@@ -68,6 +70,44 @@ def test_few_rows_of_another_shape_are_quarantined_as_such(rows: Rows) -> None:
     assert (row.reason, row.row) == ("shape_mismatch", 10)
     assert "ultrachat" in row.detail
     assert row.raw == {"data": ["a", "b"]}
+
+
+def test_files_are_summed_up_by_the_number_of_their_rows() -> None:
+    many, few = Detection("messages", 1.0, 30), Detection("messages", 0.5, 10, "sharegpt")
+    other = Detection("sharegpt", 0.5, 40, "messages", "b", True)
+    assert summarise({"a": few}) is few
+    same = Detection("messages", 0.875, 40, "sharegpt", "all 2 files are messages")
+    assert summarise({"a": many, "b": few}) == same
+    mixed = Detection("mixed", 0.6875, 80, None, "files by shape: 2 messages, 1 sharegpt")
+    assert summarise({"a": other, "b": few, "c": many}) == mixed
+    none, empty = replace(many, sampled=0), replace(few, sampled=0)
+    assert summarise({"a": none, "b": empty}) == replace(same, confidence=0.5, sampled=0)
+
+
+def test_a_file_that_is_taken_like_others_says_how_many_of_its_rows_fit(tmp_path: Path) -> None:
+    odd = {"x": 1}
+    files = {
+        "1": [GOOD],
+        "2": [SHAREGPT],
+        "3": [SHAREGPT],
+        "4": [odd, GOOD, odd, odd, GOOD],
+        "5": [odd],
+    }
+    for name, content in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    (tmp_path / "6.jsonl").write_text("{oops\n{oops\n")
+    source = open_source(SourceConfig(path=str(tmp_path)))
+    found = {Path(label).stem: one for label, one in source.detections.items()}
+    assert [(name, one.shape, one.confidence, one.sampled) for name, one in found.items()] == [
+        ("1", "messages", 1.0, 1),
+        ("2", "sharegpt", 1.0, 1),
+        ("3", "sharegpt", 1.0, 1),
+        ("4", "messages", 0.4, 5),
+        ("6", "sharegpt", 0.0, 2),
+    ]
+    assert found["4"].reason.endswith("; taken for messages like other files")
+    assert "only 40% fit messages" in found["4"].reason
+    assert [Path(file.file).stem for file in source.skipped_files] == ["5"]
 
 
 def test_nothing_parsable_is_an_error_unless_the_shape_is_set(rows: Rows, tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def messages(*given: Any) -> dict[str, Any]:
         ("hh", {"text": "hello"}, "missing_field", "no text with 'Human:' and 'Assistant:' in it"),
         ("hh", {"chosen": "a", "rejected": "b"}, "shape_mismatch",
          "chosen: the side is no transcript with 'Human:' and 'Assistant:'"),
+        ("hh", {"prompt": 3, "chosen": "a", "rejected": "b"}, "bad_type",
+         "prompt is a number, text was expected"),
         ("hh", {"chosen": 3, "rejected": "b"}, "bad_type", "chosen: the side is a number, text was expected"),
         ("oasst", {"a": 1}, "missing_field", "no 'prompt' with 'replies'"),
         ("oasst", {"prompt": {"role": "prompter", "text": "Hi", "replies": []}}, "no_assistant",
