@@ -25,6 +25,7 @@ from curate.run.labels.question import Question, question_of
 from curate.run.labels.sample import sample
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
+from curate.run.report import write_report
 from curate.run.trust_reports import read_trust_report
 from curate.run.verify import verify_run
 from tests.live import live_server
@@ -585,6 +586,26 @@ def test_a_certified_threshold_is_what_a_recipe_selects_by(run: Path, tmp_path: 
     verified = verify_run(tmp_path / "applied")
     assert (verified.differences, verified.not_verified) == ((), ())
     assert verified.certificates == 1
+
+
+def test_the_page_offers_the_thresholds_that_a_certificate_holds_at(
+    run: Path, tmp_path: Path
+) -> None:
+    _, certificate = certified_threshold(run, tmp_path)
+    held = [step for step in certificate.steps if step.passed]
+    shown = ReadPage.of(write_report(run, tmp_path / "page.html").files[0]).figures["threshold"]
+    assert 0 < len(held) < len(certificate.steps)
+    assert shown == {
+        "column": "label_score",
+        "steps": [
+            {"threshold": step.threshold, "at": pytest.approx(step.threshold), "kept": step.kept}
+            for step in held
+        ],
+        "risk": 0.12,
+        "confidence": certificate.confidence,
+        "named": "dialogues",
+        "bad": certificate.bad,
+    }
 
 
 def test_of_another_set_a_certificate_promises_nothing(run: Path, tmp_path: Path) -> None:
