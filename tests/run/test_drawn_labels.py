@@ -249,7 +249,7 @@ def test_labels_are_kept_with_a_run_and_read_again(tmp_path: Path) -> None:
     keep_labels(tmp_path, TrustKind.CERTIFICATE, of_rows({"id": "c0", "time": date(2026, 1, 2)}))
     assert read_kept_labels(path) == of_rows({"id": "c0", "time": "2026-01-02"})
     path.write_text("")
-    assert read_kept_labels(path) == GivenLabels("", [])
+    assert read_kept_labels(path) == GivenLabels("certificate.jsonl", [])
     path.write_text('["gold.csv", "gold.csv:1"]\n')
     with pytest.raises(CurateError, match=r"certificate\.jsonl"):
         read_kept_labels(path)
