@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import curate as api
-from curate.errors import UsageError
+from curate.errors import BudgetReached, UsageError
 from curate.records.validation import validate_record
 from curate.run.audit import audit_run, plan_second_judging
 from curate.run.pipeline import run_recipe
@@ -73,6 +73,22 @@ def test_asking_again_costs_what_was_said_and_is_asked_once(
     # The server answers by the body alone, so the second answer is the first.
     again = [check for check in report.checks if check.part == "asked again"]  # type: ignore[attr-defined]
     assert [(check.status, check.figure) for check in again] == [("pass", 0)] * 4
+
+
+def test_a_second_judging_keeps_to_the_budget_of_the_recipe(
+    server: CountingServer, run: Path
+) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["recipe"]["budget"]["calls"] = 5
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    plan = plan_second_judging(run, 0.5)
+
+    def audit() -> None:
+        with pytest.raises(BudgetReached, match="calls"):
+            audit_run(run, plan)
+
+    _, asked = questions(server, audit)  # type: ignore[arg-type]
+    assert len(asked) == 5 < plan.requests
 
 
 def test_another_judge_is_not_taken_for_the_same(server: CountingServer, run: Path) -> None:
