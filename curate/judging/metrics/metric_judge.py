@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from curate.dialogue import Dialogue
 from curate.engines.bad_replies import ask_until_read
@@ -216,25 +216,26 @@ def _take_entries(
 
     A fault is not asked again: the client below has done so already.
     """
-    fault = fault_of(completion)
-    if fault is None and completion.finish == "length":
-        failure, problem = (
-            Failure(UnscoredReason.REPLY_CUT, "the reply was cut by its limit"),
-            CUT_REPLY,
-        )
-    elif fault is None:
-        try:
-            reply = reply_object(completion.text)
-        except BadReplyError as error:
-            failure, problem = Failure(UnscoredReason.BAD_REPLY, str(error)), str(error)
-        else:
-            return _take_reply(scoring, group, reply)
-    else:
-        failure, problem = fault, ""
+    reply, problem = _read_object(completion)
+    if not isinstance(reply, Failure):
+        return _take_reply(scoring, group, reply)
     for metric in group:
         if metric.name not in scoring.entries:
-            scoring.failures[metric.name] = failure
-    return {metric.name: problem for metric in group if problem}
+            scoring.failures[metric.name] = reply
+    return {} if problem is None else {metric.name: problem for metric in group}
+
+
+def _read_object(completion: Completion) -> tuple[dict[str, Any] | Failure, str | None]:
+    """Return the object of a reply; or why there is none, and what the judge is told where it is asked again."""
+    fault = fault_of(completion)
+    if fault is not None:
+        return fault, None
+    if completion.finish == "length":
+        return Failure(UnscoredReason.REPLY_CUT, "the reply was cut by its limit"), CUT_REPLY
+    try:
+        return reply_object(completion.text), None
+    except BadReplyError as error:
+        return Failure(UnscoredReason.BAD_REPLY, str(error)), str(error)
 
 
 def _take_reply(
@@ -314,14 +315,9 @@ async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
         )
 
     def read(_: str, completion: Completion) -> tuple[None, str | None]:
-        if fault_of(completion) is not None:
-            return None, None
-        if completion.finish == "length":
-            return None, CUT_REPLY
-        try:
-            reply = reply_object(completion.text)
-        except BadReplyError as error:
-            return None, str(error)
+        reply, problem = _read_object(completion)
+        if isinstance(reply, Failure):
+            return None, problem
         problems: dict[str, str] = {}
         for name, metric in [*due.items()]:
             entry, part = scoring.entries[name], part_of(reply, name)
