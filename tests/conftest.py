@@ -14,6 +14,8 @@ import typer.testing
 from hypothesis import settings
 
 from curate.planning import estimate
+from tests.live import live_server
+from tests.servers import CountingServer
 from tests.stored_errors import check_errors, recorded_errors
 
 # Several workers share the cores (make test): a library that takes them all would wait for the others.
@@ -62,6 +64,13 @@ def errors_as_stored(request: pytest.FixtureRequest) -> Iterator[None]:
 def all_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is foreseen from as many dialogues as by default."""
     monkeypatch.setattr(estimate, "SAMPLE", 50)
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    """A chat server of the test's own, which counts what it is asked."""
+    with live_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

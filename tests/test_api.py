@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,10 @@ from curate.errors import UsageError
 from curate.pairs.config import ForkConfig
 from curate.records import AdherenceScore, Judgment
 from curate.selection.config import SelectConfig
-from tests.live import live_server
 from tests.servers import CountingServer
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "recipes/sample/support.jsonl"
-
-
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    with live_server() as running:
-        yield running
 
 
 def model(server: CountingServer) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
-from curate.adherence.reference.scorer import ReferenceScorer
-from curate.adherence.reference.scorer import check_scorer as check_method
+from curate.adherence.reference.scorer import ReferenceScorer, check_scorer
 from curate.api.arguments import (
     Bounds,
     CallModels,
@@ -122,7 +121,7 @@ def score_adherence(
     """
     chosen = section(AdherenceConfig, config, "adherence")
     if chosen.scoring_method != "llm_judge":
-        check_method(chosen)
+        check_scorer(chosen)
         listed = list(dialogues)
         scorer = ReferenceScorer(
             chosen, lambda: listed, None if embeddings is None else Path(embeddings)

@@ -141,7 +141,7 @@ def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(undefined=StrictUndefined, trim_blocks=True)
-    environment.filters |= {"cell": _cell, "shortened": without_folders}
+    environment.filters |= {"cell": _cell, "without_folders": without_folders}
     return environment.from_string(
         (resources.files(__package__) / "card.md").read_text(encoding="utf-8")
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.reference.scorer import check_scorer as check_method
+from curate.adherence.reference.scorer import check_scorer
 from curate.engines.config import Prices
 from curate.engines.keys import refuse_keys
 from curate.engines.personal_data import PersonalData
@@ -231,7 +231,7 @@ class Recipe(Config):
             )
         check_budget(self.budget, self.unpriced)
         if self.compared_adherence is not False:
-            check_method(self.compared_adherence)
+            check_scorer(self.compared_adherence)
         if self.fork is not False:
             self._check_fork(self.fork)
         self._check_turns()

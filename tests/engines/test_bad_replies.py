@@ -24,7 +24,7 @@ class Replies:
     async def read(
         self, retries: int, *, first: int = 0, **samples: int
     ) -> tuple[dict[str, str], int]:
-        """What starts with "bad" is asked again; the first question has the sample index `first`, and so on."""
+        """Ask again where a reply starts with "bad"; the first question has the sample index `first`, the next one more."""
         indices = {name: first + at for at, name in enumerate(self.replies)}
 
         def request(name: str, problem: str | None) -> Request:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,9 @@ from curate.records.validation import validate_record
 from curate.run.audit import audit_run, plan_second_judging
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
-from tests.live import live_server
 from tests.processes import curate
 from tests.run.test_pipeline import chat, questions, recipe, write_rows
 from tests.servers import CountingServer
-
-
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    with live_server() as running:
-        yield running
 
 
 @pytest.fixture
@@ -66,12 +58,12 @@ def test_asking_again_costs_what_was_said_and_is_asked_once(
     assert len(plan.keys) == 20
     assert f"{plan.requests:,} requests" in said
     assert not (run / "trust").exists()
-    _, asked = questions(server, lambda: audit_run(run, plan))  # type: ignore[arg-type, return-value]
+    _, asked = questions(server, lambda: audit_run(run, plan))
     assert len(asked) == plan.requests
-    report, more = questions(server, lambda: audit_run(run, plan))  # type: ignore[arg-type, return-value]
+    report, more = questions(server, lambda: audit_run(run, plan))
     assert more == []
     # The server answers by the body alone, so the second answer is the first.
-    again = [check for check in report.checks if check.part == "asked again"]  # type: ignore[attr-defined]
+    again = [check for check in report.checks if check.part == "asked again"]
     assert [(check.status, check.figure) for check in again] == [("pass", 0)] * 4
 
 
@@ -87,7 +79,7 @@ def test_a_second_judging_keeps_to_the_budget_of_the_recipe(
         with pytest.raises(BudgetReached, match="calls"):
             audit_run(run, plan)
 
-    _, asked = questions(server, audit)  # type: ignore[arg-type]
+    _, asked = questions(server, audit)
     assert len(asked) == 5 < plan.requests
 
 

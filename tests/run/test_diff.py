@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,10 @@ from curate.run.ingest import read_dialogues
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest, read_table
 from curate.run.run_list import list_runs
-from tests.live import live_server
 from tests.processes import curate
 from tests.report.reading import ReadPage
 from tests.run.test_pipeline import chat, recipe, write_rows
 from tests.servers import CountingServer
-
-
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    with live_server() as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 from collections import Counter
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,6 @@ from tests.pairs.scripted import count_funnel
 from tests.servers import CountingServer, answer_by_hash
 
 LONG = "a parcel that was sent to the wrong house in the next street on monday morning"
-
-
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    with live_server() as running:
-        yield running
 
 
 @pytest.fixture

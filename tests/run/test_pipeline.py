@@ -11,7 +11,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import pytest
@@ -28,12 +28,6 @@ from curate.selection.config import SelectConfig
 from curate.wording import plural
 from tests.live import live_server
 from tests.servers import Body, CountingServer, answer_by_hash, body_hash, chat_completion
-
-
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    with live_server() as running:
-        yield running
 
 
 def chat(number: int, turns: int = 2, text: str = "an order") -> dict[str, Any]:
@@ -76,8 +70,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def questions(server: CountingServer, run: Callable[[], RunResult]) -> tuple[RunResult, list[Body]]:
-    """Return a run and its requests, without the probes at opening (they contain no dialogue)."""
+T = TypeVar("T")
+
+
+def questions(server: CountingServer, run: Callable[[], T]) -> tuple[T, list[Body]]:
+    """Return what a run or an audit returns, and its requests, without the probes at opening (they contain no dialogue)."""
     before = len(server.requests)
     result = run()
     requests = [

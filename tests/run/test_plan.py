@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from curate.errors import CurateError, UsageError
 from curate.planning.rates import parse_rates
 from curate.run.pipeline import run_recipe
 from curate.run.plan import Assumptions, Plan, known_rates, make_plan
-from tests.live import live_server
 from tests.run.test_pipeline import chat, recipe, write_rows
 from tests.servers import CountingServer
 from tests.transcript import check, kept
@@ -21,12 +19,6 @@ from tests.transcript import check, kept
 FOLDER = Path(__file__).parent / "plans"
 GIVEN = parse_rates("prefill=2000,decode=80")
 FORK = {"where": "n_turns >= 2", "resamples": 2}
-
-
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    with live_server() as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a run reports about itself."""
+"""The warnings and counts that a run writes into its manifest."""
 
 from __future__ import annotations
 

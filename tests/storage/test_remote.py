@@ -19,7 +19,6 @@ from curate.errors import CurateError, RunLockedError, UsageError
 from curate.records import RUN_FORMAT
 from curate.run.pipeline import run_recipe
 from curate.storage.remote import RemoteFolder, open_run_folder, working_copy
-from tests.live import live_server
 from tests.run.test_pipeline import chat, recipe, write_rows
 from tests.servers import CountingServer
 
@@ -44,12 +43,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     use("one")
     return use
-
-
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    with live_server() as running:
-        yield running
 
 
 @pytest.fixture
