@@ -105,6 +105,12 @@ def test_keys_go_through_dialogues_and_turns(page: Page, file: Path) -> None:
     assert (
         page.evaluate(focused) == "search"
     )  # at once: the next key may follow before anything is drawn
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    closed = "document.querySelector('dialog').close()"
+    assert (
+        page.evaluate(f"{closed}, {focused}") == "search"
+    )  # before the browser tells that the dialog is closed
     page.keyboard.type("jk?")
     expect(page.locator("#search")).to_have_value("jk?")
     page.keyboard.press("Escape")

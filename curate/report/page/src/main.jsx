@@ -1,6 +1,5 @@
 // The page: opens the columns, shows the view that the address names, and listens to keys.
 import { options, render } from "preact";
-import { useEffect, useRef } from "preact/hooks";
 import { Browser, Pairs, step, stepTurn } from "./browser.jsx";
 import { Changes } from "./compare.jsx";
 import { draw, figures, openColumns, pairCount } from "./data.js";
@@ -10,7 +9,6 @@ import { decide, nextOpen } from "./review.jsx";
 import { go, place } from "./state.js";
 import { Plain } from "./text.jsx";
 import { Threshold } from "./threshold.jsx";
-import { signal } from "@preact/signals";
 
 const VIEWS = draw ? [["dialogues", "Review", Browser]] : figures.diff ? [["overview", "What changed", Changes], ["dialogues", "Dialogues", Browser]] : [
   ["overview", "Overview", Overview],
@@ -31,19 +29,15 @@ const KEYS = [
   ["?", "these keys"],
 ];
 
-const helping = signal(false);
+// Whether the keys are shown is asked of the dialog itself: the browser tells of a closing only later.
+const help = () => document.getElementById("help");
 
 function Help() {
-  const box = useRef(null);
-  useEffect(() => {
-    if (helping.value) box.current.showModal();
-    else box.current.close();
-  }, [helping.value]);
   return (
-    <dialog ref={box} aria-labelledby="keys" onClose={() => (helping.value = false)}>
+    <dialog id="help" aria-labelledby="keys">
       <h2 id="keys">Keys</h2>
       <table class="plain"><tbody>{KEYS.map(([key, about]) => <tr key={key}><th scope="row"><kbd>{key}</kbd></th><td>{about}</td></tr>)}</tbody></table>
-      <button onClick={() => (helping.value = false)}>Close</button>
+      <button onClick={() => help().close()}>Close</button>
     </dialog>
   );
 }
@@ -58,7 +52,7 @@ function Page() {
         <span class="name"><Plain>{figures.run.name}</Plain></span>
         <nav aria-label="views">
           {VIEWS.map(([name, title]) => (name !== "pairs" || pairCount() > 0) && <a key={name} href={`#/${name}`} aria-current={shown === name ? "page" : undefined}>{title}</a>)}
-          <button onClick={() => (helping.value = true)} title="Keys">?</button>
+          <button onClick={() => help().showModal()} title="Keys">?</button>
         </nav>
       </header>
       <main class={`view-${shown}`}><View /></main>
@@ -88,7 +82,7 @@ const DOES = {
   1: () => decide(0),
   2: () => decide(1),
   3: () => decide(2),
-  "?": () => (helping.value = true),
+  "?": () => help().showModal(),
   Escape: () => place.value.view === "dialogue" && go("dialogues"),
   "/": () => {
     if (!document.getElementById("search")) drawnAtOnce(() => go("dialogues"));
@@ -103,7 +97,7 @@ addEventListener("keydown", (event) => {
     nextOpen();
     return;
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || helping.value) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || help()?.open) return;
   const field = event.target.closest?.("input, select, textarea");
   if (field) {
     if (event.key === "Escape") field.blur();
