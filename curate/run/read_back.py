@@ -27,7 +27,7 @@ from curate.run.outputs import (
     scores_path,
     stored_pairs,
 )
-from curate.selection.expressions import evaluate
+from curate.selection.expressions import evaluate, evaluate_condition
 from curate.storage.line_files import read_records
 from curate.storage.parquet_files import read_frames, readable
 from curate.storage.run_folder import MANIFEST, check_format
@@ -162,7 +162,7 @@ def read_table(
         return
     table = pl.concat([frame.with_columns(sets=_sets(frame, decisions)) for frame in batches])
     if where is not None:
-        table = table.filter(evaluate(table, where, "--where"))
+        table = table.filter(evaluate_condition(table, where, "--where"))
     if sort is not None:
         key = evaluate(table, sort, "--sort").alias("_key")
         table = table.with_columns(key).sort("_key", descending=True, nulls_last=True).drop("_key")

@@ -152,6 +152,18 @@ def evaluate(table: pl.DataFrame, sql: str, where: str) -> pl.Series:
         raise _unfit(sql, where, error) from error
 
 
+def evaluate_condition(table: pl.DataFrame, sql: str, where: str) -> pl.Series:
+    """Return for every row of a table whether a condition is true, or null; a label's 1 is true, its 0 false.
+
+    Raises:
+        UsageError: as `evaluate`; or a value that is neither true nor false.
+    """
+    value = evaluate(table, sql, where)
+    is_binary = value.dtype.is_numeric() and ((value == 0) | (value == 1)).all()
+    check_truth(pl.Boolean() if is_binary else value.dtype, sql, where)
+    return value.cast(pl.Boolean)
+
+
 def _check(sql: str, where: str) -> tuple[pl.DataType, frozenset[str]]:
     expression = parse(sql, where)
     names = columns_of(expression)

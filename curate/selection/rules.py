@@ -20,7 +20,14 @@ from curate.errors import UsageError
 from curate.records import Collision, Decision, ScoringStage
 from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF
 from curate.selection.config import Removal, SelectConfig, Share
-from curate.selection.expressions import check_columns, columns_of, evaluate, parse, stages_of
+from curate.selection.expressions import (
+    check_columns,
+    columns_of,
+    evaluate,
+    evaluate_condition,
+    parse,
+    stages_of,
+)
 
 if TYPE_CHECKING:  # slow to import
     from curate.selection.cleaning import Cleaner
@@ -161,7 +168,7 @@ def decide(
         work = work.with_columns(table["rejected_as"].alias(columns[-1]))
     for name, sql in conditions(table, config).items():
         where = f"select.where.{name}"
-        value = evaluate(table, sql, where).cast(pl.Boolean)
+        value = evaluate_condition(table, sql, where)
         stages = stages_of(columns_of(parse(sql, where)), ran)
         reason = _reason(name, stages, may_waive=True)
         # a space keeps the column apart from every other: no condition's name has one
@@ -246,7 +253,7 @@ def matching(table: pl.DataFrame, expression: str, where: str = "fork.where") ->
     Raises:
         UsageError: bad SQL, an unknown column or a value the data does not allow.
     """
-    true = evaluate(table, expression, where).cast(pl.Boolean).fill_null(False)
+    true = evaluate_condition(table, expression, where).fill_null(False)
     stages = stages_of(columns_of(parse(expression, where)), stages_run(table))
     has_scores = _scored(table).select(~_any(f"{stage}_missing" for stage in stages)).to_series()
     return true & has_scores
@@ -389,7 +396,7 @@ def _mark(table: pl.DataFrame, rule: str | Share | None, where: str) -> pl.Serie
         return pl.Series([False]).new_from_index(0, table.height)
     if isinstance(rule, Share):
         return _share(table, rule, _ranking(table, rule, where).is_not_null(), where)
-    return evaluate(table, rule, where).cast(pl.Boolean).fill_null(False)
+    return evaluate_condition(table, rule, where).fill_null(False)
 
 
 def _ranking(table: pl.DataFrame, share: Share, where: str) -> pl.Series:

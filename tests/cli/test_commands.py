@@ -156,6 +156,7 @@ def test_show_filters_and_sorts_by_the_columns_of_the_table(
     assert first.index(rows[-1]["id"]) == head.index("dialogue")
     assert "1 of 3 dialogues" in shown.stdout
     fails(curate("show", run, "--where", "meanscore > 3"), 2, "--where", "mean_score")
+    fails(curate("show", run, "--where", "mean_score"), 2, "--where is not a condition", ">= 3")
     fails(curate("show", run, "--sort", "nturns"), 2, "--sort", "n_turns")
 
 

@@ -370,6 +370,27 @@ def test_labels_are_known_once_the_data_is_read() -> None:
         select(texts, config)
 
 
+@pytest.mark.parametrize("flags", [(True, False), (1, 0), (1.0, 0.0)])
+def test_a_label_that_is_true_or_false_is_a_condition(flags: tuple[float, float]) -> None:
+    given = [dialogue(str(bool(flag)), labels={"flag": flag}) for flag in flags]
+    table = score_table([*given, dialogue("none")])
+    config = SelectConfig(where={"human": "label_flag"}, review="label_flag", active=None)
+    decisions = select(table, config)
+    assert reasons(decisions) == {"False": ("human",), "none": ("human:null",)}
+    assert [of.dialogue_id for of in decisions if "review" in of.sets] == ["True"]
+    assert matching(table, "label_flag").to_list() == [True, False, False]
+
+
+@pytest.mark.parametrize("values", [("high", "low"), (0.4, 1.0), (2, 0)])
+def test_a_label_of_words_or_other_numbers_is_no_condition(values: tuple[object, object]) -> None:
+    table = score_table([dialogue(str(value), labels={"gold": value}) for value in values])
+    for config in ({"where": {"human": "label_gold"}}, {"where": {}, "review": "label_gold"}):
+        with pytest.raises(UsageError, match=r"select\.\S+ is not a condition"):
+            select(table, SelectConfig.model_validate({"active": None} | config))
+    with pytest.raises(UsageError, match=r"fork\.where is not a condition"):
+        matching(table, "label_gold")
+
+
 def test_a_dialogue_without_the_label_fails_and_says_so() -> None:
     table = score_table([dialogue("a", labels={"gold": 4}), dialogue("b")])
     config = SelectConfig(where={"human": "label_gold >= 3"})
