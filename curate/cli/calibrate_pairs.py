@@ -105,7 +105,7 @@ def _fit_by_asking(
 
 def _fit_to_run(run: Path, gold: Path | None, precision: float, out: Path, as_json: bool) -> None:
     """Fit the curve to the pairs that a run's judge compared, by labels of the data or of a file; no model calls."""
-    from curate.run.labels.pair_curves import fit_from_choices, fit_from_run
+    from curate.run.labels.run_pair_curve import fit_from_choices, fit_from_run
     from curate.storage.whole_files import write_record
     from curate.trust.label_rows import Unused
 

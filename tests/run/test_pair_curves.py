@@ -28,14 +28,14 @@ from curate.records import PairCurve, PreferencePair
 from curate.records.validation import validate_record
 from curate.run.labels.pair_curves import (
     fit_by_asking,
-    fit_from_choices,
-    fit_from_run,
     plan_labelled,
     plan_twins,
 )
+from curate.run.labels.run_pair_curve import fit_from_choices, fit_from_run
 from curate.run.pipeline import RunResult, run_recipe
 from curate.sources.shipped_files import sample_chats
 from curate.storage.whole_files import write_record
+from curate.trust.gold import ANSWERED_AGAIN
 from tests.run.fits import check_fit
 
 DIALOGUES = 70
@@ -438,6 +438,22 @@ def test_choices_about_a_runs_pairs_give_a_curve_without_asking(
     wrong = preferences(tmp_path / "gold.jsonl", agreeing=50, of=50)
     with pytest.raises(UsageError, match="`pair_id` and `better`"):
         fit_from_choices(run, wrong)
+
+
+def test_of_a_rater_s_answers_with_a_time_the_last_is_a_choice(
+    judge: Judge, tmp_path: Path
+) -> None:
+    run = verified(tmp_path, agreeing=50).folder
+    rows = [
+        {"pair_id": pair.pair_id, "better": "chosen", "rater": "a", "time": "2026-11-20T12:00:00"}
+        for pair in written(run, "natural_pairs")
+    ]
+    changed = {"better": "rejected", "time": "2026-11-20T10:00:00"}
+    gold = tmp_path / "review.jsonl"
+    gold.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | changed]))
+    curve, unused = fit_from_choices(run, gold)
+    assert curve.pairs == len(rows) == 50
+    assert unused.first == {ANSWERED_AGAIN: "review.jsonl:51"}
 
 
 def is_right(pair: PreferencePair) -> bool:

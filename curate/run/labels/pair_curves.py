@@ -1,13 +1,13 @@
-"""Fit a judge's pair curve: to planted twins or labelled pairs that it is asked about, or to the pairs of a run.
+"""Fit a judge's pair curve by asking it about pairs of which it is known which side is better: planted twins, or labelled ones.
 
 The statistics are `trust.pair_curve`, the flaws `trust.twins`, the questions those of verification. Here they are
-joined to a recipe's source, its judge and a run folder. Cheapest first: the comparisons are asked of all pairs, and
+joined to a recipe's source and its judge. Cheapest first: the comparisons are asked of all pairs, and
 a judge whose preference tells nothing is not asked for the scores, which cost several times as much.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -33,16 +33,15 @@ from curate.pairs.prefix import with_messages
 from curate.pairs.verification import Sides, compare_orders, cut_after, score_side
 from curate.planning.metering import BY_CHARACTERS, Load, Meter
 from curate.recipe import Recipe, parse_source
-from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, StageName, Unscored
-from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, SCORES, read_pairs
-from curate.run.read_back import read_manifest
+from curate.records import JudgeIdentity, PairCheck, PairCurve, Unscored
+from curate.run.outputs import SCORES
 from curate.run.sample_dialogues import sample_dialogues
 from curate.sources import open_source
 from curate.sources.unit_result import RowCounts
 from curate.stages import bind_judge, bind_verifier, model_pool, pair_identity, scorers
 from curate.statistics import sigmoid
 from curate.storage.parquet_files import readable
-from curate.trust.label_rows import Unused, read_label_rows
+from curate.trust.label_rows import Unused
 from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
 from curate.trust.twins import Twin, plant_twins
 from curate.wording import plural
@@ -342,101 +341,6 @@ class _Reader:
         return answers
 
 
-def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
-    """Fit the curve to the natural pairs of a run that its judge compared; no model calls.
-
-    Raises:
-        UsageError: no finished run folder; no natural pair was compared; as `fit_pair_curve`.
-    """
-    manifest = read_manifest(run)
-    pairs = [
-        known
-        for name in (NATURAL_PAIRS, DROPPED_PAIRS)
-        for pair in read_pairs(run, name)
-        if pair.basis != "judge" and (known := _known_pair(pair)) is not None
-    ]
-    if not pairs:
-        raise UsageError(
-            "the run has no labelled pair that its judge compared",
-            got=run,
-            expected="natural pairs and log-probabilities",
-            fix="set natural.verify in the recipe and run it again",
-        )
-    identity = manifest.identities.get(StageName.NATURAL)
-    if identity is None:
-        raise _no_identity(run)
-    return fit_pair_curve(pairs, identity, fitted_on="labels", source=run.name, precision=precision)
-
-
-def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[PairCurve, Unused]:
-    """Fit the curve to people's choices between the sides of a run's pairs; no model calls.
-
-    Args:
-        run: its pairs, forked and natural, passed and dropped, as far as the judge compared them.
-        gold: JSONL, CSV or Parquet with `pair_id` and `better` (`chosen` or `rejected`); of several rows about a
-            pair the majority counts.
-
-    Returns:
-        The curve, and the rows that were not used.
-
-    Raises:
-        UsageError: no finished run folder; a file that cannot be read; as `fit_pair_curve`.
-    """
-    manifest = read_manifest(run)
-    rows = read_label_rows(gold)
-    columns = {name for row in rows for name in row}
-    if not columns >= {"pair_id", "better"}:
-        raise UsageError(
-            f"{gold} does not say which side is better",
-            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
-            expected="columns `pair_id` and `better`; to have a judge compare rows of prompt, chosen and rejected, give a recipe in "
-            "place of the run",
-        )
-    compared = {
-        pair.pair_id: known
-        for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
-        for pair in read_pairs(run, name)
-        if (known := _known_pair(pair)) is not None
-    }
-    unused = Unused()
-    votes: dict[str, list[tuple[bool, str]]] = defaultdict(list)
-    for number, row in enumerate(rows, start=1):
-        key, better = (str(row.get(name) or "").strip() for name in ("pair_id", "better"))
-        place = f"{gold.name}:{number}"
-        if better not in ("chosen", "rejected"):
-            unused.add(f"better is neither chosen nor rejected: {better[:40]!r}", place)
-        elif key not in compared:
-            unused.add("the run's judge compared no pair of that id by log-probabilities", place)
-        else:
-            votes[key].append((better == "chosen", place))
-    pairs = []
-    for key, pair_votes in votes.items():
-        in_favour = sum(is_chosen for is_chosen, _ in pair_votes)
-        if 2 * in_favour == len(pair_votes):
-            unused.add("as many say chosen as rejected", pair_votes[0][1], len(pair_votes))
-            continue
-        known = compared[key]
-        pairs.append(known if 2 * in_favour > len(pair_votes) else known.turned())
-    judge = manifest.identities.get(StageName.JUDGE)
-    identity = manifest.identities.get(StageName.NATURAL) or (
-        judge and pair_identity(judge.uncalibrated())
-    )
-    if identity is None:
-        raise _no_identity(run)
-    curve = fit_pair_curve(
-        pairs, identity, fitted_on="labels", source=gold.name, precision=precision
-    )
-    return curve.model_copy(update={"labelled": tuple(sorted(votes))}), unused
-
-
-def _no_identity(run: Path) -> UsageError:
-    return UsageError(
-        "the run does not say which judge compared its pairs",
-        got=run,
-        fix="run its recipe again: rows of an earlier version are recomputed from cached replies",
-    )
-
-
 def _verification(recipe: Recipe) -> VerifyConfig:
     return recipe.fork or recipe.natural.verification or VerifyConfig()
 
@@ -481,11 +385,3 @@ def _no_logprobs() -> UsageError:
         got="only letters",
         fix="use an engine that gives them",
     )
-
-
-def _known_pair(pair: PreferencePair) -> KnownPair | None:
-    """Return the readings of a run's pair, its chosen side taken for the better; None without log-odds of the judge."""
-    check = pair.check
-    if check is None or check.preference is None or check.margin is None:
-        return None
-    return KnownPair(check.preference, check.margin, group=pair.content_hash, kind=pair.basis)

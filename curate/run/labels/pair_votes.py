@@ -18,7 +18,7 @@ def votes_by_pair(votes: Sequence[PairVote], unused: Unused) -> dict[str, Votes]
         UsageError: one rater gives one pair two votes, without times that say which is the last.
     """
     by_pair: dict[str, Votes] = defaultdict(lambda: Votes(""))
-    for vote in _last_votes(votes, unused):
+    for vote in last_votes(votes, unused):
         pair_votes = by_pair[vote.pair_id]
         pair_votes.place = pair_votes.place or vote.place
         rater = vote.rater or f"#{len(pair_votes.by_rater)}"
@@ -35,7 +35,7 @@ def votes_by_pair(votes: Sequence[PairVote], unused: Unused) -> dict[str, Votes]
     return dict(by_pair)
 
 
-def _last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]:
+def last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]:
     """Yield the last vote of each rater on each pair, and all votes without rater or time; count the others."""
     last: dict[tuple[str, str], PairVote] = {}
     for vote in sorted(votes, key=lambda vote: vote.time or ""):
