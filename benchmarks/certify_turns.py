@@ -135,7 +135,7 @@ def simulate(args: argparse.Namespace) -> None:
             audits += p_value(simple(int(bad[drawn].sum()), labels, len(bad)), 0.1) <= 0.1
             if passed:
                 certified += 1
-                kept.append(passed[-1].kept)
+                kept.append(passed[-1].tally.size)
                 wrong += bool(truth[grid.index(passed[-1].threshold)] > 0.1)
         size = f", keeps {np.median(kept):.0f} (median)" if kept else ""
         print(

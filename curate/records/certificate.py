@@ -160,6 +160,11 @@ class Certificate(TrustReport):
         """Return the confidence (0-1) that this answer and all earlier ones are right (Bonferroni)."""
         return max(0.0, 1 - (1 + self.earlier_attempts) * (1 - self.confidence))
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether so many questions were asked that one of the answers is likely to be wrong."""
+        return self.joint_confidence <= 0.5 + 1e-9
+
     @model_validator(mode="after")
     def _has_its_threshold(self) -> Certificate:
         if self.test == "threshold" and self.issued and self.certified.threshold is None:

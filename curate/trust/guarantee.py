@@ -218,25 +218,24 @@ def _bet(bad: Sequence[bool], too_many_bad: int, error: float, size: int) -> Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One threshold that was tried: the set at or above it, its labels, and the chance of so few bad ones."""
+    """One threshold that was tried: the labels at or above it, and the chance of so few bad ones."""
 
     threshold: float
-    kept: int
     tally: Tally
     p_value: float
     passed: bool
 
 
-def threshold_grid(scores: Iterable[float], shares: Sequence[float] = SHARES) -> list[float]:
-    """Return the scores at or above which these shares of a pool lie, strict first, each once.
+def threshold_grid(scores: Iterable[float]) -> list[float]:
+    """Return the scores at or above which the `SHARES` of a pool lie, strict first, each once.
 
     Equal scores lie on one side of a threshold, so a share is at least what is asked for.
     """
     ranked = sorted(scores, reverse=True)
     if not ranked:
         return []
-    # 0.07 * 100 is 7.000000000000001; rounding first keeps that 7
-    places = (math.ceil(round(share * len(ranked), 9)) for share in shares)
+    # 0.55 * 100 is 55.00000000000001; rounding first keeps that 55
+    places = (math.ceil(round(share * len(ranked), 9)) for share in SHARES)
     return list(dict.fromkeys(ranked[max(1, place) - 1] for place in places))
 
 
@@ -265,8 +264,7 @@ def certified_threshold(
     steps: list[Step] = []
     for threshold, tally in walked:
         p = p_value(tally, risk)
-        size = tally.size if tally.size is not None else tally.labelled
-        steps.append(Step(threshold, size, tally, p, p <= error))
+        steps.append(Step(threshold, tally, p, p <= error))
         if p > error:
             break
     return tuple(steps)

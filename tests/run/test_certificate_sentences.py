@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from curate.records import Certificate, TrustKind
-from curate.run.labels.certify import after_questions, sentence_of
+from curate.run.labels.certificate_sentence import sentence_of
+from curate.run.labels.certify import after_questions
 from curate.run.labels.drawn_labels import REJECTED_PREFERRED
 from curate.run.labels.question import (
     Question,

@@ -234,8 +234,9 @@ def test_more_labels_of_an_audit_that_may_stop() -> None:
 
 def test_thresholds_are_scores_each_once_and_take_at_least_their_share() -> None:
     scores = [5, 5, 5, 5, 4, 4, 3, 2, 1, 1]
-    assert threshold_grid(scores, (0.1, 0.2, 0.5, 0.7, 1.0)) == [5, 4, 3, 1]
-    assert threshold_grid([], (0.5,)) == []
+    assert threshold_grid(scores) == [5, 4, 3, 2, 1]
+    assert threshold_grid(range(1, 101)) == list(range(96, 0, -5))
+    assert threshold_grid([]) == []
 
 
 def test_the_walk_stops_at_the_first_that_does_not_pass() -> None:

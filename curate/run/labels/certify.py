@@ -24,9 +24,9 @@ from curate.records import (
     ThresholdStep,
     TrustKind,
 )
+from curate.run.labels.certificate_sentence import sentence_of
 from curate.run.labels.certificates import write_certificate_marks
 from curate.run.labels.drawn_labels import (
-    REJECTED_PREFERRED,
     DrawnLabels,
     check_hold_out,
     given_labels,
@@ -37,11 +37,11 @@ from curate.run.labels.drawn_labels import (
     read_labels,
 )
 from curate.run.labels.populations import (
-    PAIR_SETS,
     SCORED,
     SFT,
     UNIT,
     identities_of,
+    is_condition,
     is_of_pairs,
     named_set,
     read_members,
@@ -77,8 +77,6 @@ from curate.trust.guarantee import (
 )
 from curate.trust.label_rows import GivenLabels
 from curate.wording import plural
-
-UNKNOWN_ORIGIN = "The labels are of unknown origin: this holds only if they were drawn at random."
 
 
 def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Question) -> Certificate:
@@ -166,13 +164,9 @@ def keep_certificate(run: Path, certificate: Certificate, labels: GivenLabels) -
 def after_questions(certificate: Certificate, others: int) -> Certificate:
     """Return the certificate after so many other questions; it is not issued once its joint confidence is 0.5 or less."""
     lowered = certificate.model_copy(update={"earlier_attempts": others})
-    issued = certificate.issued and not _is_spent(lowered)
+    issued = certificate.issued and not lowered.is_spent
     lowered = lowered.model_copy(update={"issued": issued})
     return lowered.model_copy(update={"sentence": sentence_of(lowered)})
-
-
-def _is_spent(certificate: Certificate) -> bool:
-    return certificate.joint_confidence <= 0.5 + 1e-9
 
 
 # ---- what they prove
@@ -277,16 +271,16 @@ class _Certifying:
         whole, _ = self._tally(self.promised)
         self._refuse_few(whole)
         grid = threshold_grid(self.promised["score"].to_list())
-        sets = [(t, self._tally(self.promised.filter(pl.col("score") >= t))[0]) for t in grid]
-        walked = certified_threshold(sets, question.risk, question.error)
+        sets = {t: self.promised.filter(pl.col("score") >= t) for t in grid}
+        tallies = [(t, self._tally(members)[0]) for t, members in sets.items()]
+        walked = certified_threshold(tallies, question.risk, question.error)
         passed = [step for step in walked if step.passed]
         step = passed[-1] if passed else walked[0]
-        at_or_above = pl.col("score") >= step.threshold
-        _, missing = self._tally(self.promised.filter(at_or_above))
+        _, missing = self._tally(sets[step.threshold])
         steps = tuple(
             ThresholdStep(
                 threshold=other.threshold,
-                kept=self.promised.filter(pl.col("score") >= other.threshold).height,
+                kept=sets[other.threshold].height,
                 labelled=other.tally.labelled,
                 bad=other.tally.bad,
                 p_value=other.p_value,
@@ -295,7 +289,7 @@ class _Certifying:
             for other in walked
         )
         return self._build(
-            self.members.filter(at_or_above),
+            self.members.filter(pl.col("score") >= step.threshold),
             step.tally,
             missing,
             bool(passed),
@@ -317,7 +311,7 @@ class _Certifying:
         steps: tuple[ThresholdStep, ...] = (),
         threshold: float | None = None,
     ) -> Certificate:
-        question, labels, manifest = self.question, self.labels, self.manifest
+        question, manifest = self.question, self.manifest
         apart = members.height - members.join(self.promised, on=UNIT, how="semi").height
         certified = CertifiedSet(
             of=self.of,
@@ -327,18 +321,6 @@ class _Certifying:
             size=members.height - apart,
             apart=apart,
             fingerprint=set_fingerprint(members[UNIT]),
-        )
-        counts = LabelCounts(
-            origin="draw" if labels.draw else "unknown" if tally.size is None else "all",
-            draw=labels.draw.id if labels.draw else None,
-            drawn=tally.labelled,
-            labelled=tally.labelled - missing,
-            missing=missing,
-            bad=tally.bad,
-            unused=labels.unused.counts,
-            hold_out=question.hold_out,
-            rule=question.bad,
-            fingerprint=fingerprint(labels_as_kept(self.gold).decode()),
         )
         identities = identities_of(manifest, question.column, self.of)
         pairs = is_of_pairs(self.of)
@@ -350,11 +332,11 @@ class _Certifying:
             issued=issued,
             run=manifest.name,
             test=question.test,
-            bad=labels.rule,
+            bad=self.labels.rule,
             risk=question.risk,
             confidence=question.confidence,
             certified=certified,
-            labels=counts,
+            labels=self._counts(tally, missing),
             p_value=p_value,
             evidence=evidence,
             bound=upper_bound(tally, question.confidence) if bound is None else bound,
@@ -365,6 +347,21 @@ class _Certifying:
             source=source_fingerprint(self.run),
         )
         return certificate.model_copy(update={"sentence": sentence_of(certificate)})
+
+    def _counts(self, tally: Tally, missing: int) -> LabelCounts:
+        question, labels = self.question, self.labels
+        return LabelCounts(
+            origin="draw" if labels.draw else "unknown" if tally.size is None else "all",
+            draw=labels.draw.id if labels.draw else None,
+            drawn=tally.labelled,
+            labelled=tally.labelled - missing,
+            missing=missing,
+            bad=tally.bad,
+            unused=labels.unused.counts,
+            hold_out=question.hold_out,
+            rule=question.bad,
+            fingerprint=fingerprint(labels_as_kept(self.gold).decode()),
+        )
 
     def _fingerprints(self, identities: Mapping[str, object]) -> dict[str, str]:
         """Return the fingerprints of the stages whose scores it uses, and of the set, if the run made it."""
@@ -384,75 +381,7 @@ def _more_labels(question: Question, tally: Tally, size: int) -> int | None:
 
 def _rule(of: str, column: str | None, threshold: float | None) -> str:
     """Return the SQL condition that selects a certified set from its run."""
-    parts = [] if of in (SFT, SCORED, "all", *PAIR_SETS) else [f"({of})"]
+    parts = [f"({of})"] if is_condition(of) else []
     if threshold is not None:
         parts.append(f"{column} >= {threshold!r}")
     return " AND ".join(parts)
-
-
-def sentence_of(certificate: Certificate) -> str:
-    """Return the sentence of a certificate, or why there is none."""
-    certified, labels = certificate.certified, certificate.labels
-    bad = f"bad ({certificate.bad})"
-    if certificate.kind is TrustKind.PAIR_CERTIFICATE and certificate.bad == REJECTED_PREFERRED:
-        bad = "the wrong way round (people prefer the rejected side)"
-    at = (
-        f" with {certified.column} of {certified.threshold:.4g} or more"
-        if certified.threshold is not None
-        else ""
-    )
-    promise = f"at most {_percent(certificate.risk)} of the {certified.size:,} {named_set(certified.of)}{at} are {bad}"
-    sample = {"draw": f"{labels.drawn:,} drawn at random", "all": f"all {labels.drawn:,}"}.get(
-        labels.origin, f"{labels.drawn:,} labelled"
-    )
-    missing = f", with {labels.missing} that have no label" if labels.missing else ""
-    evidence = f"{labels.bad} of {sample} are{missing}"
-    confidence = f"{_percent(certificate.confidence)} confidence"
-    earlier = plural(certificate.earlier_attempts, "other question")
-    if certificate.issued and certificate.earlier_attempts:
-        sentence = (
-            f"With {_percent(certificate.joint_confidence)} confidence {promise}: {evidence}. (It would be "
-            f"{_percent(certificate.confidence)} for this question alone; {earlier} about such bad ones came before it.)"
-        )
-    elif certificate.issued:
-        sentence = f"With {confidence} {promise}: {evidence}."
-    elif _is_spent(certificate):
-        sentence = (
-            f"Nothing is promised: {earlier} about such bad ones came before this one, each with a chance of "
-            f"{_percent(1 - certificate.confidence)} to be answered wrongly, and with so many one of the answers is likely to "
-            "be wrong. Ask with more --confidence, of a new draw."
-        )
-    else:
-        sentence = (
-            f"The labels cannot show that {promise}: {evidence}, so with {confidence} no more can be said than at most "
-            f"{_percent(certificate.bound)}; {_what_would_help(certificate)}."
-        )
-    if certified.apart:
-        why = "fitted the judge's calibration" + (
-            " or chose its prompts" if labels.hold_out else ""
-        )
-        sentence += f" Nothing is promised of {certified.apart:,} more, whose labels {why}."
-    if labels.origin == "unknown":
-        sentence += f" {UNKNOWN_ORIGIN}"
-    return sentence
-
-
-def _what_would_help(certificate: Certificate) -> str:
-    labels, more = certificate.labels, certificate.more_labels
-    if more is not None and certificate.test == "anytime":
-        return f"about {plural(more, 'more label')} of this draw would do if bad ones came at that rate"
-    if more is not None:
-        whole = labels.drawn + more
-        draw = (
-            "then all of them have one"
-            if whole >= certificate.certified.size
-            else f"a new draw of {whole:,}, with another --seed"
-        )
-        return f"it would take about {plural(more, 'more label')} if bad ones came at that rate ({draw})"
-    if labels.drawn and labels.bad / labels.drawn >= certificate.risk:
-        return "more labels would not help, for that share itself is not below the risk"
-    return "no number of labels would do at that rate"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"

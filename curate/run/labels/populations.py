@@ -51,6 +51,11 @@ def is_of_pairs(of: str) -> bool:
     return of in PAIR_SETS
 
 
+def is_condition(of: str) -> bool:
+    """Return whether a set is given as an SQL condition."""
+    return of not in (SFT, SCORED, ALL, *PAIR_SETS)
+
+
 def named_set(of: str) -> str:
     """Return the name of a set in words, to follow a number."""
     return {
@@ -70,7 +75,7 @@ def check_set(of: str, column: str | None, option: str = "--column") -> None:
                 "pairs have no such score", got=column, expected=f"one of {', '.join(PAIR_SCORES)}"
             )
         return
-    if of not in (SFT, SCORED, ALL):
+    if is_condition(of):
         check_condition(of, "--of")
     if column is not None:
         check_columns([column], option)
@@ -195,9 +200,9 @@ def identities_of(manifest: Manifest, column: str | None, of: str) -> dict[str, 
     all stages.
     """
     identities = {str(stage): identity for stage, identity in manifest.identities.items()}
-    if of in (SFT, SCORED) or is_of_pairs(of):
+    if of != ALL and not is_condition(of):
         return identities
-    names = {column or "", *(() if of == ALL else columns_of(parse(of, "--of")))}
+    names = {column or "", *(columns_of(parse(of, "--of")) if is_condition(of) else ())}
     stages = {stage for name in names for stage in stages_of_column(name)}
     return {stage: identity for stage, identity in identities.items() if stage in stages}
 
