@@ -140,6 +140,8 @@ def _certify_options(purpose: str, risk: float, confidence: float) -> str:
 
 def _next_step(sampled: Sampled, run: Path, out: Path, tool: str | None, options: str) -> str:
     """Return what was written and what to do with it."""
+    from curate.run.labels.populations import is_of_pairs
+
     draw = sampled.draw
     bad = "; a row left empty counts as bad" if draw.purpose == "certify" else ""
 
@@ -165,7 +167,7 @@ def _next_step(sampled: Sampled, run: Path, out: Path, tool: str | None, options
             "scores. Open it in a browser, answer from the top and export; then "
             + then(f"labels-{draw.run}.jsonl", anytime)
         )
-    column = "better (a, b or tie)" if draw.of in ("pairs", "natural_pairs") else "value"
+    column = "better (a, b or tie)" if is_of_pairs(draw.of) else "value"
     return (
         f"written: {escape(str(out))}, {plural(sampled.rows, 'row')}. Fill in the column {column} of each row, from the top; then "
         + then(out)

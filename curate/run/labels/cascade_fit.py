@@ -41,20 +41,7 @@ def fit_cascade(
         UsageError: no run of a cascade, no labels of its dialogues, too few of them; shares that are none.
         CurateError: no threshold lets the first judge decide anything.
     """
-    manifest = read_manifest(run)
-    identity = manifest.identities.get(StageName.JUDGE)
-    if identity is None or identity.uncalibrated().engine != "cascade":
-        raise UsageError(
-            "the run has no cascade",
-            got=f"{run}: judge {identity.engine if identity else 'none'}",
-            expected="a run of a recipe with models.judge: {cascade: [small, large]}",
-        )
-    config = manifest.recipe["models"]["judge"]
-    rule = validated(
-        CascadeRule,
-        {key: config[key] for key in CascadeRule.model_fields if config.get(key) is not None},
-        "the run's cascade cannot be read",
-    )
+    identity, rule = _cascade(run)
     is_good, unused = _labels(run, gold)
     dialogues = _dialogues(run, rule, is_good)
     threshold = fit_cascade_threshold(list(dialogues.values()), risk, confidence)
@@ -81,6 +68,25 @@ def fit_cascade(
         f"dialogues. In {threshold.lost} of them {error}; with {confidence:.0%} confidence that is so in at most "
         f"{threshold.at_most:.1%} of all dialogues.",
     ), unused
+
+
+def _cascade(run: Path) -> tuple[JudgeIdentity, CascadeRule]:
+    """Return the identity of a run's cascade, and when it asks its second judge."""
+    manifest = read_manifest(run)
+    identity = manifest.identities.get(StageName.JUDGE)
+    if identity is None or identity.uncalibrated().engine != "cascade":
+        raise UsageError(
+            "the run has no cascade",
+            got=f"{run}: judge {identity.engine if identity else 'none'}",
+            expected="a run of a recipe with models.judge: {cascade: [small, large]}",
+        )
+    config = manifest.recipe["models"]["judge"]
+    rule = validated(
+        CascadeRule,
+        {key: config[key] for key in CascadeRule.model_fields if config.get(key) is not None},
+        "the run's cascade cannot be read",
+    )
+    return identity, rule
 
 
 def _labels(run: Path, gold: Path | None) -> tuple[Mapping[str, bool] | None, Unused]:

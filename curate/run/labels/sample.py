@@ -25,6 +25,8 @@ from curate.records import (
 )
 from curate.records.readings import METRIC
 from curate.run.labels.populations import (
+    SCORED,
+    SFT,
     UNIT,
     draw_folder,
     is_of_pairs,
@@ -125,20 +127,48 @@ def sample(
         RunLockedError: another process writes the folder.
     """
     run, out = Path(run), Path(out)
-    of = of or ("sft" if purpose == "certify" else "scored")
+    of = of or (SFT if purpose == "certify" else SCORED)
     questions = _questions(run, of, purpose, dimensions)
     question = Question(risk=risk, confidence=confidence, of=of)
     question.check()
     check_out(out, tool, questions)
-    manifest = read_manifest(run)
+    members, apart = _drawable(run, of, by, purpose)
+    record, table = _recorded_draw(run, members, labels, purpose, of, by, seed)
+    with RunFolder(run):
+        if tool is None and out.suffix.lower() == ".html":
+            rows = write_sample_page(run, record, table, questions, question, out)
+        else:
+            rows = write_sample(run, record, table, questions, out, tool)
+        folder = draw_folder(run)
+        make_folder(folder)
+        write_table(table, folder / f"{record.id}.parquet")
+        write_record(folder / f"{record.id}.json", record)
+    return Sampled(record, rows, named_set(of), members.height, apart)
+
+
+def _drawable(run: Path, of: str, by: str | None, purpose: DrawPurpose) -> tuple[pl.DataFrame, int]:
+    """Return the members of a set to draw from, and how many others fitted the judge's calibration and cannot certify."""
     everyone = members = read_members(run, of, by, any_type=True)
     if purpose == "certify":
-        members = without_units(members, used_to_fit(manifest, is_of_pairs(of)))
+        members = without_units(members, used_to_fit(read_manifest(run), is_of_pairs(of)))
     if not members.height:
         raise UsageError(
             f"all {everyone.height} {named_set(of)} were used to fit the judge's calibration, and cannot certify it",
             fix="run more dialogues, or calibrate again with --hold-out 0.5, run again, and certify with the labels it held out",
         )
+    return members, everyone.height - members.height
+
+
+def _recorded_draw(
+    run: Path,
+    members: pl.DataFrame,
+    labels: int,
+    purpose: DrawPurpose,
+    of: str,
+    by: str | None,
+    seed: int,
+) -> tuple[Draw, pl.DataFrame]:
+    """Return a draw and its table; one that the run has already is never made smaller."""
     strata: list[int] | None = None
     names = ["all"]
     if by is not None:
@@ -154,7 +184,7 @@ def sample(
     record = Draw(
         id=key,
         made=datetime.now(UTC).isoformat(timespec="seconds") if earlier is None else earlier.made,
-        run=manifest.name,
+        run=read_manifest(run).name,
         purpose=purpose,
         of=of,
         by=by,
@@ -162,17 +192,7 @@ def sample(
         strata=_counted_strata(table, names),
         sizes=sizes if sizes and sizes[-1] == labels else (*sizes, labels),
     )
-    with RunFolder(run):
-        if tool is None and out.suffix.lower() == ".html":
-            rows = write_sample_page(manifest, run, record, table, questions, question, out)
-        else:
-            rows = write_sample(run, record, table, questions, out, tool)
-        folder = draw_folder(run)
-        make_folder(folder)
-        write_table(table, folder / f"{key}.parquet")
-        write_record(folder / f"{key}.json", record)
-    apart = everyone.height - members.height
-    return Sampled(record, rows, named_set(of), members.height, apart)
+    return record, table
 
 
 def draw_again(record: Draw, table: pl.DataFrame) -> tuple[Draw, pl.DataFrame]:

@@ -13,7 +13,7 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.records import TURN_DIMENSIONS, Draw, Manifest, PreferencePair
+from curate.records import TURN_DIMENSIONS, Draw, PreferencePair
 from curate.report.packed_columns import CONTENT_SIGNS, encoded
 from curate.report.page import packed_chunks, page
 from curate.run.labels.populations import is_of_pairs, named_set
@@ -30,7 +30,6 @@ _DIALOGUE = {
 
 
 def write_sample_page(
-    manifest: Manifest,
     run: Path,
     draw: Draw,
     table: pl.DataFrame,
@@ -41,8 +40,7 @@ def write_sample_page(
     """Write the page.
 
     Args:
-        manifest: of the run.
-        run: its folder.
+        run: run folder.
         draw: as it is recorded.
         table: a row for each member of the set, see `sample_files.write_sample`.
         questions: about each drawn member, with the possible answers.
@@ -65,7 +63,7 @@ def write_sample_page(
         "first_words": [_first_words(body["messages"]) for body, _ in bodies],
     }
     figures = {
-        "run": {"key": draw.id, "name": manifest.name},
+        "run": {"key": draw.id, "name": draw.run},
         "draw": _described(draw, table, questions, question),
         "columns": [],
         "meanings": {},
@@ -75,7 +73,7 @@ def write_sample_page(
     }
     with atomic_file(out) as file:
         for piece in page(
-            f"{manifest.name}: {len(bodies)} to answer",
+            f"{draw.run}: {len(bodies)} to answer",
             figures,
             {"dialogues": {name: encoded(values) for name, values in columns.items()}, "pairs": {}},
             (chunk for _, chunk in packed),
