@@ -537,6 +537,7 @@ def agreement(args: argparse.Namespace) -> None:
         held = measure_dimension(
             items, LEVEL_NAMES, scale="", compared="digits", scales_differ=True, epsilon=0.15
         )
+        assert held is not None
         gate = held.gate
         assert held.mapped is not None
         assert gate.lower is not None

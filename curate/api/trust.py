@@ -65,7 +65,7 @@ def certify(
 
     Args:
         run, gold, dimension, label: as in `agreement`.
-        bad, risk, confidence, of, column, may_stop: as `curate.run.labels.certify.Question`.
+        bad, risk, confidence, of, column, may_stop: as `curate.run.labels.question.Question`.
         out: file to write an issued certificate to, for `select.certificate`.
 
     Returns:

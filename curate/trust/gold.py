@@ -117,6 +117,11 @@ class Votes:
     named: set[str] = field(default_factory=set)
 
     @property
+    def rows(self) -> int:
+        """How many rows they are made of."""
+        return len(self.by_rater)
+
+    @property
     def is_yes(self) -> bool:
         """True where more than half say so."""
         return 2 * sum(self.by_rater.values()) > len(self.by_rater)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from curate.records.agreement import (
     AgreementGate,
@@ -44,6 +44,8 @@ SLICE_LABELS, SLICE_DIALOGUES = 30, 20
 """Labels and dialogues below which a slice gets no kappa."""
 
 Levels = Literal["digits", "calibrated levels", "verdicts", "decisions"]
+_CUT: Final = frozenset[Levels]({"digits", "calibrated levels"})
+"""Levels that are cut from `Compared.value`, so that other cut points may agree better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,9 @@ def measure_dimension(
     compared: Levels,
     scales_differ: bool = False,
     is_fitted: bool = False,
-    can_calibrate: bool = True,
     epsilon: float,
-) -> DimensionAgreement:
-    """Measure a judge's agreement with people's labels in one dimension.
+) -> DimensionAgreement | None:
+    """Measure a judge's agreement with people's labels in one dimension; None where no item has a level by both.
 
     Args:
         items: every labelled item that the judge scored.
@@ -91,10 +92,11 @@ def measure_dimension(
         compared: what the judge's levels are.
         scales_differ: the labels are on another scale than the judge's, so the gate goes by mapped levels.
         is_fitted: the judge's levels were fitted to labels, which may be these.
-        can_calibrate: levels are cut from `value`, so that other cut points may agree better.
         epsilon: of the alternative annotator test.
     """
     used = [item for item in items if item.judge is not None and item.people is not None]
+    if not used:
+        return None
     judge = [item.judge or 0 for item in used]
     people = [item.people or 0 for item in used]
     groups = [item.group for item in used]
@@ -102,7 +104,7 @@ def measure_dimension(
     size = len(names)
     tables = draws.tables(people, judge, size)
     spearman, kendall = _rank_figures(used, draws)
-    mapped = _mapped_levels(used, size) if can_calibrate else None
+    mapped = _mapped_levels(used, size) if compared in _CUT else None
     mapped_tables = None if mapped is None else draws.tables(people, mapped, size)
     by = _gate_by(scales_differ=scales_differ, is_fitted=is_fitted, has_mapped=mapped is not None)
     shown = mapped if by == "mapped" and mapped is not None else judge

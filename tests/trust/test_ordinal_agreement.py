@@ -34,7 +34,9 @@ def table(rows: Sequence[int], columns: Sequence[int], size: int = 5) -> npt.NDA
 
 def measured(items: Sequence[Compared], **more: object) -> DimensionAgreement:
     settings: dict[str, object] = {"scale": "1-5", "compared": "digits", "epsilon": 0.15}
-    return measure_dimension(items, LEVELS, **(settings | more))  # type: ignore[arg-type]
+    held = measure_dimension(items, LEVELS, **(settings | more))  # type: ignore[arg-type]
+    assert held is not None
+    return held
 
 
 def compared(judge: int | None, people: int | None, group: object, **more: object) -> Compared:

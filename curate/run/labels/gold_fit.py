@@ -100,7 +100,7 @@ class GoldFit:
                 why = "role adherence of that turn could not be scored"
             if score is None:
                 votes = self.gold.adherent_votes[item]
-                self.gold.unused.add(why, votes.place, len(votes.by_rater))
+                self.gold.unused.add(why, votes.place, votes.rows)
             else:
                 yield LabelledScore(score, is_adherent, self.groups[item.content_hash])
 
@@ -154,7 +154,7 @@ class GoldFit:
             else:
                 votes = self.gold.good_votes[key]
                 why = "the judge could not score the dialogue"
-                self.gold.unused.add(why, votes.place, len(votes.by_rater))
+                self.gold.unused.add(why, votes.place, votes.rows)
         scores = [self.adherence.get(key) for key, _ in labelled]
         judged = [score for score in scores if score and score.scoring_method == "llm_judge"]
         identities = {score.identity.uncalibrated().model_dump_json() for score in judged}
