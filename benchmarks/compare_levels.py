@@ -51,7 +51,7 @@ from curate.run.labels.run_scores import labelled_readings
 from curate.selection.table import score_table
 from curate.statistics import RESAMPLES
 from curate.trust.agreement import auc, brier_score
-from curate.trust.gold import Scale, match_gold
+from curate.trust.gold import match_gold
 from curate.trust.label_rows import GoldRow
 from curate.trust.levels import (
     LabelledReading,
@@ -62,6 +62,7 @@ from curate.trust.levels import (
 from curate.trust.ordinal_agreement import Compared, measure_dimension
 from curate.trust.p_good import LabelledDialogue, fit_good
 from curate.trust.raters import krippendorff_alpha
+from curate.trust.scales import Scale
 
 LABELS = (25, 100)
 LEVEL_NAMES = ("1", "2", "3", "4", "5")

@@ -14,7 +14,7 @@ from pathlib import Path
 import atheris  # type: ignore[import-not-found, unused-ignore]
 
 READERS = (
-    *("curate.sources", "curate.judging", "curate.trust.gold", "curate.trust.label_rows", "curate.trust.labelling_tools", "curate.recipe"),
+    *("curate.sources", "curate.judging", "curate.trust.gold", "curate.trust.scales", "curate.trust.label_rows", "curate.trust.labelling_tools", "curate.recipe"),
     *("curate.records.calibration_file", "curate.engines.structured", "curate.engines.chat_completions"),
     *("curate.pairs.candidates", "curate.storage.csv_text", "curate.storage.yaml_text"),
 )  # fmt: skip

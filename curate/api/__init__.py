@@ -54,7 +54,8 @@ from curate.records import (
     Unscored,
 )
 from curate.run.diff import diff_runs
-from curate.run.labels.calibrate import Labels, calibrate, calibrate_with_gold
+from curate.run.labels.adherence_fit import Labels, calibrate
+from curate.run.labels.calibrate import calibrate_with_gold
 from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
 from curate.run.result import RunResult

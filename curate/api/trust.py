@@ -11,14 +11,14 @@ from curate.records import Agreement, AuditReport, Certificate, ProbeReport
 from curate.run.audit import audit_run, plan_second_judging
 from curate.run.labels.agreement import measure_agreement
 from curate.run.labels.certify import certify_run, keep_certificate
-from curate.run.labels.drawn_labels import given_labels
+from curate.run.labels.given_labels import given_labels
 from curate.run.labels.question import Question
 from curate.run.probe import plan_probe, probe_judge, write_probe
 from curate.run.probe_plan import CASES
 from curate.run.trust_reports import write_trust_report
 from curate.storage.run_folder import REPLIES
 from curate.storage.whole_files import write_record
-from curate.trust.gold import parse_scales
+from curate.trust.scales import parse_scales
 
 
 def agreement(

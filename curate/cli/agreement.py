@@ -74,8 +74,8 @@ def agreement(
     No model calls. The report is kept in the run folder; `show`, the manifest and the card repeat its sentence.
     """
     from curate.run.labels.agreement import measure_agreement
-    from curate.run.labels.drawn_labels import given_labels
-    from curate.trust.gold import parse_scales
+    from curate.run.labels.given_labels import given_labels
+    from curate.trust.scales import parse_scales
 
     labels = given_labels(run, gold, dimension, label)
     measured = measure_agreement(

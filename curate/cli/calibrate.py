@@ -155,7 +155,8 @@ def calibrate(
         return
     out = out or Path("calibration.json")
     from curate.recipe import parse_source
-    from curate.run.labels.calibrate import Labels, calibrate_by, merged_calibration
+    from curate.run.labels.adherence_fit import Labels
+    from curate.run.labels.calibrate import calibrate_by, merged_calibration
     from curate.storage.whole_files import write_record
 
     _check_origin(gold, shares, dimension, hold_out)

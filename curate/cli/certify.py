@@ -94,7 +94,7 @@ def certify(
     """
     from curate.records import TrustKind
     from curate.run.labels.certify import certify_run, keep_certificate
-    from curate.run.labels.drawn_labels import given_labels
+    from curate.run.labels.given_labels import given_labels
     from curate.run.labels.label_plan import plan_labels
     from curate.run.labels.question import Question
     from curate.storage.whole_files import write_record

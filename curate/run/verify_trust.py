@@ -24,7 +24,7 @@ from curate.run.audit import audit_run
 from curate.run.file_differences import Difference, RowDifferences, value_difference
 from curate.run.labels.agreement import agreement_of
 from curate.run.labels.certify import after_questions, certify_run
-from curate.run.labels.drawn_labels import labels_path, read_kept_labels
+from curate.run.labels.given_labels import labels_path, read_kept_labels
 from curate.run.labels.populations import draw_folder, read_drawn, read_draws
 from curate.run.labels.question import (
     QUESTIONS,
@@ -36,8 +36,8 @@ from curate.run.labels.question import (
 from curate.run.labels.sample import draw_again
 from curate.run.probe import outcomes_path, read_probe
 from curate.run.trust_reports import is_current, read_trust_report, report_path
-from curate.trust.gold import parse_scales
 from curate.trust.probe_card import card_lines, card_sentence
+from curate.trust.scales import parse_scales
 
 _MODELS: Final[dict[TrustKind, type[TrustReport]]] = {
     TrustKind.AGREEMENT: Agreement,

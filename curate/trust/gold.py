@@ -1,6 +1,6 @@
-"""People's labels matched to the dialogues of a run, and put on levels.
+"""People's labels matched to the dialogues of a run, and put on levels by their scales (`scales`).
 
-Any ordinal scale is put on levels 1-5. Rows that cannot be used are counted by their reason (`label_rows`).
+Rows that cannot be used are counted by their reason (`label_rows`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from curate.trust.label_rows import (
     NO_VALUE,
     GoldRow,
     Unused,
-    finite_number,
     is_not_applicable,
     refuse_empty,
     truth_of,
 )
+from curate.trust.scales import Scale, assumed_scale, scale_of
 
 ANSWERED_AGAIN = "the same rater answered again later"
 """Reason why a row with a time is not used: in a review file the last answer counts."""
 _HASH = re.compile(r"[0-9a-f]{32}")
-_RANGE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*-\s*(-?\d+(?:\.\d+)?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +40,6 @@ class GoldItem:
     content_hash: str
     turn: int | None
     dimension: str
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The scale that maps values of one dimension to levels: the lowest and the highest value, or words, worst first.
-
-    On a scale from 0 to 1 yes and no, pass and fail are values, too.
-    """
-
-    low: float = 1.0
-    high: float = 5.0
-    words: tuple[str, ...] = ()
-
-    def level(self, value: Any) -> float | None:
-        """Return the place of a value, 1.0-5.0, linear between the ends; None where it is not on the scale."""
-        text = str(value).strip().lower()
-        if self.words:
-            number = float(self.words.index(text)) if text in self.words else None
-        else:
-            number = finite_number(value)
-        if number is None and (self.low, self.high) == (0, 1):
-            answer = truth_of(value)
-            number = None if answer is None else float(answer)
-        if number is None or not self.low <= number <= self.high:
-            return None
-        return 1 + 4 * (number - self.low) / (self.high - self.low)
-
-    def __str__(self) -> str:
-        if self.words:
-            return ", ".join(self.words)
-        return f"{self.low:g}-{self.high:g}"
 
 
 _VERDICT_SCALE = Scale(0, len(VERDICTS) - 1, VERDICTS)
@@ -165,42 +133,6 @@ class Gold:
         return {item: votes.is_yes for item, votes in self.adherent_votes.items()}
 
 
-def parse_scales(texts: Sequence[str]) -> dict[str, Scale]:
-    """Return the scales as the command line gives them: `0-2`, `helpfulness=0-2`, `bad,fair,good` (worst first).
-
-    Returns:
-        By dimension; one without a dimension under `*`.
-    """
-    scales = {}
-    for text in texts:
-        name, sign, ends = text.rpartition("=")
-        match = _RANGE.fullmatch(ends)
-        words = tuple(word.strip().lower() for word in ends.split(","))
-        if match is not None and float(match[1]) < float(match[2]):
-            scale = Scale(float(match[1]), float(match[2]))
-        elif len(words) > 1 and len(set(words)) == len(words):
-            scale = Scale(0, len(words) - 1, words)
-        else:
-            raise UsageError(
-                "not a scale",
-                got=text,
-                expected="the lowest and the highest value, such as 0-2 or helpfulness=0-2, or words from worst to "
-                "best, such as bad,fair,good",
-            )
-        if (
-            sign
-            and name not in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
-            and not name.startswith(METRIC)
-        ):
-            raise UsageError(
-                "--scale names a dimension that does not exist",
-                got=name,
-                expected=", ".join((*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)),
-            )
-        scales[name if sign else "*"] = scale
-    return scales
-
-
 def match_gold(
     rows: Sequence[GoldRow],
     dialogues: Iterable[Dialogue],
@@ -234,8 +166,8 @@ def match_gold(
         raise _no_label(gold.unused, has_rows=bool(rows))
     for name, values in _values(by_item).items():
         stated = scales.get(name) or scales.get("*")
-        gold.scales[name] = stated or _scale_of(name, values)
-        if stated is None and (assumed := _assumed(gold.scales[name], values)):
+        gold.scales[name] = stated or scale_of(name, values)
+        if stated is None and (assumed := assumed_scale(gold.scales[name], values)):
             gold.assumed_scales[name] = assumed
     for item, by_rater in by_item.items():
         if item.dimension in highest:
@@ -268,9 +200,11 @@ def _rows_by_item(
     by_item: dict[GoldItem, dict[str, GoldRow]] = defaultdict(dict)
     for row in rows:
         dialogue = find(row)
-        reason = dialogue if not isinstance(dialogue, Dialogue) else _unfit(row, highest)
-        if reason is not None or not isinstance(dialogue, Dialogue):
-            gold.unused.add(reason or "", row.place)
+        if isinstance(dialogue, str):
+            gold.unused.add(dialogue, row.place)
+            continue
+        if (reason := _unfit(row, highest)) is not None:
+            gold.unused.add(reason, row.place)
             continue
         turn = row.turn
         if row.dimension == ADHERENCE and turn is None:
@@ -427,30 +361,3 @@ def _values(by_item: Mapping[GoldItem, Mapping[str, GoldRow]]) -> dict[str, list
         if item.dimension in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
             values[item.dimension] += [row.value for row in by_rater.values()]
     return values
-
-
-def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
-    applicable = [value for value in values if not is_not_applicable(value)]
-    numbers = {number for value in applicable if (number := finite_number(value)) is not None}
-    if applicable and not numbers:
-        words = sorted({str(value).strip()[:40] for value in applicable})
-        raise UsageError(
-            f"the values of {dimension} are words, and nothing says how they are ordered",
-            got=", ".join(words[:8]),
-            expected="numbers, or a scale",
-            fix=f"state their order, the worst first: --scale {dimension}=WORST,...,BEST",
-        )
-    if not numbers or numbers <= {1.0, 2.0, 3.0, 4.0, 5.0}:
-        return Scale()
-    low, high = min(numbers), max(numbers)
-    return Scale(low, high) if low < high else Scale(low, low + 1)
-
-
-def _assumed(scale: Scale, values: Iterable[Any]) -> str | None:
-    """Return the scale that was assumed, with the values it was assumed for; None where these reach both ends of 1-5."""
-    numbers = sorted({number for value in values if (number := finite_number(value)) is not None})
-    if not numbers or (scale == Scale() and (numbers[0], numbers[-1]) == (1.0, 5.0)):
-        return None
-    return (
-        f"{'1-5' if scale == Scale() else scale} for values from {numbers[0]:g} to {numbers[-1]:g}"
-    )

@@ -43,6 +43,7 @@ GATE_DIALOGUES = 100
 SLICE_LABELS, SLICE_DIALOGUES = 30, 20
 """Labels and dialogues below which a slice gets no kappa."""
 
+GateBy = Literal["levels", "mapped", "lower_of_both"]
 Levels = Literal["digits", "calibrated levels", "verdicts", "decisions"]
 _CUT: Final = frozenset[Levels]({"digits", "calibrated levels"})
 """Levels that are cut from `Compared.value`, so that other cut points may agree better."""
@@ -263,9 +264,7 @@ def _dialogues(used: Sequence[Compared], places: Sequence[int]) -> int:
     return len({used[place].group for place in places})
 
 
-def _gate_by(
-    *, scales_differ: bool, is_fitted: bool, has_mapped: bool
-) -> Literal["levels", "mapped", "lower_of_both"]:
+def _gate_by(*, scales_differ: bool, is_fitted: bool, has_mapped: bool) -> GateBy:
     if is_fitted and has_mapped:
         return "lower_of_both"
     return "mapped" if scales_differ and has_mapped else "levels"
@@ -275,7 +274,7 @@ def _gate(
     tables: npt.NDArray[np.float64],
     mapped: npt.NDArray[np.float64] | None,
     draws: Draws,
-    by: Literal["levels", "mapped", "lower_of_both"],
+    by: GateBy,
 ) -> AgreementGate:
     kappas = quadratic_kappas(tables)
     if by != "levels" and mapped is not None:
@@ -293,7 +292,7 @@ def decide_gate(
     kappa: float,
     bounds: tuple[float, float],
     dialogues: int,
-    by: Literal["levels", "mapped", "lower_of_both"] = "levels",
+    by: GateBy = "levels",
 ) -> AgreementGate:
     """Return the state of one dimension's gate: pass, fail, or how many more labelled dialogues it takes.
 

@@ -21,7 +21,7 @@ from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import UsageError
 from curate.recipe import parse_recipe
 from curate.records import AdherenceScore, Calibration, Unscored
-from curate.run.labels.calibrate import Labels, calibrate, calibrate_run
+from curate.run.labels.adherence_fit import Labels, calibrate, calibrate_run
 from curate.run.labels.gold_fit import GoldFit
 from curate.run.pipeline import run_recipe
 from curate.sources import SourceConfig

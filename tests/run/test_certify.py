@@ -19,7 +19,7 @@ from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import parse_recipe
 from curate.records import Certificate, TrustKind
-from curate.run.labels.drawn_labels import is_held_out
+from curate.run.labels.hold_out import is_held_out
 from curate.run.labels.populations import draw_folder, read_drawn, read_draws
 from curate.run.labels.question import Question, question_of
 from curate.run.labels.sample import sample

@@ -13,7 +13,7 @@ from curate.errors import UsageError
 from curate.pairs.config import ForkConfig
 from curate.records import Calibration, Certificate, DropReason, TrustKind
 from curate.run.labels.calibrate import calibrate_with_gold
-from curate.run.labels.drawn_labels import is_held_out
+from curate.run.labels.hold_out import is_held_out
 from curate.run.labels.populations import read_drawn, read_draws
 from curate.run.outputs import set_fingerprint
 from curate.run.pipeline import run_recipe

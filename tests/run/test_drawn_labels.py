@@ -12,18 +12,9 @@ import pytest
 
 from curate.errors import CurateError, UsageError
 from curate.records import Draw, TrustKind
-from curate.run.labels.drawn_labels import (
-    DrawnLabels,
-    check_hold_out,
-    given_labels,
-    is_held_out,
-    keep_labels,
-    labels_path,
-    one_a_group,
-    read_kept_labels,
-    read_labels,
-    without_kept,
-)
+from curate.run.labels.drawn_labels import DrawnLabels, one_a_group, read_labels
+from curate.run.labels.given_labels import given_labels, keep_labels, labels_path, read_kept_labels
+from curate.run.labels.hold_out import check_hold_out, is_held_out, without_kept
 from curate.run.labels.populations import read_drawn, read_members
 from curate.run.labels.sample import sample
 from curate.trust.label_rows import GivenLabels, GoldRow

@@ -446,7 +446,7 @@ def test_of_a_rater_s_answers_with_a_time_the_last_is_a_choice(
     run = verified(tmp_path, agreeing=50).folder
     rows = [
         {"pair_id": pair.pair_id, "better": "chosen", "rater": "a", "time": "2026-11-20T12:00:00"}
-        for pair in written(run, "natural_pairs")
+        for pair in written(run, "natural_pairs") + written(run, "dropped_pairs")
     ]
     changed = {"better": "rejected", "time": "2026-11-20T10:00:00"}
     gold = tmp_path / "review.jsonl"

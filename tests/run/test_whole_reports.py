@@ -13,7 +13,7 @@ import pytest
 from curate.recipe import parse_recipe
 from curate.run.audit import audit_run
 from curate.run.diff import diff_runs
-from curate.run.labels.calibrate import calibrate_run
+from curate.run.labels.adherence_fit import calibrate_run
 from curate.run.labels.populations import draw_folder
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_table

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
-from curate.trust.gold import Gold, GoldItem, Scale, dialogue_text, match_gold, parse_scales
+from curate.trust.gold import Gold, GoldItem, dialogue_text, match_gold
 from curate.trust.label_rows import (
     DIMENSIONS,
     GoldRow,
@@ -27,6 +27,7 @@ from curate.trust.label_rows import (
     read_label_rows,
     split_labels,
 )
+from curate.trust.scales import Scale, parse_scales
 
 
 def dialogue(name: str, turns: int = 2, **fields: Any) -> Dialogue:

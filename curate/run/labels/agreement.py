@@ -15,14 +15,16 @@ from curate.records import MetricsScore, TrustKind
 from curate.records.agreement import Agreement, agreement_sentence
 from curate.run.ingest import read_dialogues
 from curate.run.labels.agreement_marks import write_marks
-from curate.run.labels.drawn_labels import check_hold_out, given_labels, keep_labels, without_kept
+from curate.run.labels.given_labels import given_labels, keep_labels
+from curate.run.labels.hold_out import check_hold_out, without_kept
 from curate.run.labels.run_scores import highest_levels, metrics_of
 from curate.run.labels.score_comparison import ScoreComparison
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
-from curate.trust.gold import Gold, Scale, match_gold
+from curate.trust.gold import Gold, match_gold
 from curate.trust.label_rows import GivenLabels, Unused, split_labels
 from curate.trust.raters import EPSILONS
+from curate.trust.scales import Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def measure_agreement(
     Args:
         run: folder of a run.
         gold: file of labels of dialogues and pairs, see `trust.label_rows.split_labels`; or labels as `given_labels` reads them.
-        scales: as `trust.gold.parse_scales` gives them.
+        scales: as `trust.scales.parse_scales` gives them.
         raters: kind of people who gave the labels, for the alternative annotator test: experts, skilled or crowd.
         hold_out: share of the labelled dialogues to leave out, so that they can certify what the others chose; with
             them go the dialogues that were drawn to certify. 0 leaves out none.

@@ -26,16 +26,9 @@ from curate.records import (
 )
 from curate.run.labels.certificate_sentence import sentence_of
 from curate.run.labels.certificates import write_certificate_marks
-from curate.run.labels.drawn_labels import (
-    DrawnLabels,
-    check_hold_out,
-    given_labels,
-    is_held_out,
-    keep_labels,
-    labels_as_kept,
-    one_a_group,
-    read_labels,
-)
+from curate.run.labels.drawn_labels import DrawnLabels, one_a_group, read_labels
+from curate.run.labels.given_labels import given_labels, keep_labels, labels_as_kept
+from curate.run.labels.hold_out import check_hold_out, is_held_out
 from curate.run.labels.populations import (
     SCORED,
     SFT,
@@ -139,8 +132,8 @@ def _chosen_by(labels: DrawnLabels, hold_out: float) -> frozenset[str]:
 
 
 def _default_set(question: Question, labels: DrawnLabels) -> str:
-    draw, of_other = labels.draw, labels.pairs or question.column
-    if draw and (of_other or draw.purpose == "certify"):
+    draw = labels.draw
+    if draw and (labels.pairs or question.column or draw.purpose == "certify"):
         return draw.of
     return "pairs" if labels.pairs else SCORED if question.column else SFT
 

@@ -1,24 +1,19 @@
-"""People's labels of a run's dialogues or pairs: which members are bad, the recorded draw they are of, and which labels
-are kept from fitting.
+"""People's labels of a run's dialogues or pairs: which members are bad, and the recorded draw they are of.
 
 `trust.bad_rule` has the rule of what is bad, `sample` makes draws. Unused labels are counted by reason.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import polars as pl
-from pydantic import TypeAdapter
 
-from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.records import Draw, TrustKind
+from curate.records import Draw
 from curate.run.ingest import read_dialogues
 from curate.run.labels.populations import (
     PAIR_SETS,
@@ -28,28 +23,18 @@ from curate.run.labels.populations import (
     read_draws,
     read_members,
 )
-from curate.run.read_back import read_manifest
-from curate.storage.line_files import read_records
-from curate.storage.whole_files import write_atomically
 from curate.trust.bad_rule import BETTER, HUMAN, RaterAnswer, bad_members, check_answers
 from curate.trust.gold import DialogueFinder
 from curate.trust.label_rows import (
     NO_VALUE,
     GivenLabels,
-    GoldRow,
     Unused,
     gold_row,
-    labels_in_data,
-    labels_in_file,
     refuse_empty,
 )
 
 REJECTED_PREFERRED = "better = 'rejected'"
 """Default rule for pairs."""
-_KEPT_LABEL: TypeAdapter[tuple[str, str, dict[str, Any]]] = TypeAdapter(
-    tuple[str, str, dict[str, Any]]
-)
-
 _REMARKS = frozenset({"note", "weakest_turn", "better", "chosen_text"})
 """Dimensions of a review file that are no labels."""
 
@@ -73,63 +58,6 @@ class DrawnLabels:
     drawn: pl.DataFrame | None
     pairs: bool = False
     unused: Unused = field(default_factory=Unused)
-
-
-def given_labels(
-    run: Path, gold: Path | None, dimension: str | None = None, label: str = "label"
-) -> GivenLabels:
-    """Return people's labels from a file, or those that the run's dialogues have.
-
-    Args:
-        run: run folder.
-        gold: CSV, JSONL or Parquet; None for the data's own.
-        dimension: that the data's own labels are of; None for a file.
-        label: name of the data's own.
-
-    Raises:
-        UsageError: neither or both; no file, or no dialogue with such a label.
-    """
-    if (gold is None) == (dimension is None):
-        raise UsageError(
-            "labels are needed from exactly one place",
-            got="no labels" if gold is None else f"{gold} and --dimension {dimension}",
-            expected="a file GOLD, or --dimension with the data's own labels",
-        )
-    read_manifest(run)
-    if gold is not None:
-        return labels_in_file(gold)
-    labels = labels_in_data(read_dialogues(run), label, dimension or "")
-    if not labels:
-        raise UsageError("no dialogue has that label", got=label, fix="name the label with --label")
-    names = ("content", "dimension", "value", "turn")
-    rows = [(row.place, {name: getattr(row, name) for name in names}) for row in labels]
-    return GivenLabels(f"the data's label '{label}'", rows)
-
-
-def labels_path(run: Path, kind: TrustKind) -> Path:
-    """Return the path of the labels behind a run's report of the kind."""
-    return run / "trust" / "labels" / f"{kind}.jsonl"
-
-
-def keep_labels(run: Path, kind: TrustKind, labels: GivenLabels) -> None:
-    """Write the labels behind a report into the run folder."""
-    write_atomically(labels_path(run, kind), labels_as_kept(labels))
-
-
-def labels_as_kept(labels: GivenLabels) -> bytes:
-    """Return labels as the lines of a file, each with their origin and its place."""
-    lines = ([labels.origin, place, row] for place, row in labels.rows)
-    return b"".join(orjson.dumps(line, default=str) + b"\n" for line in lines)
-
-
-def read_kept_labels(path: Path) -> GivenLabels:
-    """Return the labels that `keep_labels` wrote.
-
-    Raises:
-        CurateError: a line is damaged.
-    """
-    rows = list(read_records(path, _KEPT_LABEL.validate_json))
-    return GivenLabels(rows[0][0] if rows else path.name, [(place, row) for _, place, row in rows])
 
 
 def read_labels(run: Path, labels: GivenLabels, rule: str | None, of: str | None) -> DrawnLabels:
@@ -162,48 +90,6 @@ def read_labels(run: Path, labels: GivenLabels, rule: str | None, of: str | None
         answers = list(_unswapped(answers, drawn))
     bad, rule_in_words = bad_members(answers, rule or (REJECTED_PREFERRED if pairs else None))
     return DrawnLabels(bad, rule_in_words, draw, drawn, pairs, unused)
-
-
-def without_kept(
-    run: Path, rows: Sequence[GoldRow], hold_out: float
-) -> tuple[list[GoldRow], Unused]:
-    """Return the rows to fit to, and those kept for a certificate."""
-    reserved: set[str] = set()
-    for draw in read_draws(run):
-        if draw.purpose == "certify" and not is_of_pairs(draw.of):
-            reserved |= set(read_drawn(run, draw).filter("drawn")[UNIT])
-    find = DialogueFinder(rows, read_dialogues(run))
-    usable: list[GoldRow] = []
-    kept_rows = Unused()
-    for row in rows:
-        dialogue = find(row)
-        key = dialogue.content_hash if isinstance(dialogue, Dialogue) else ""
-        if key in reserved:
-            kept_rows.add("drawn to certify, and kept for that", row.place)
-        elif key and is_held_out(key, hold_out):
-            kept_rows.add("held out for a certificate", row.place)
-        else:
-            usable.append(row)
-    if rows and not usable:
-        raise UsageError(
-            "all labels are reserved for a certificate",
-            got="; ".join(kept_rows.reasons()),
-            expected="labels of other dialogues",
-            fix=f"curate sample {run} --for calibrate",
-        )
-    return usable, kept_rows
-
-
-def check_hold_out(share: float) -> None:
-    """Raise a UsageError for a share that leaves nothing, or is none."""
-    if not 0 <= share < 1:
-        raise UsageError("--hold-out must be a share", got=share, expected="0 or more and below 1")
-
-
-def is_held_out(content_hash: str, share: float) -> bool:
-    """Return whether a dialogue is among the `share` that is kept for a certificate; the same dialogues each time."""
-    digest = hashlib.blake2b(f"hold out {content_hash}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest) < share * 2**64
 
 
 _Placed = tuple[str, dict[str, Any]]

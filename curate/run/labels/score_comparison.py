@@ -42,10 +42,11 @@ from curate.run.labels.run_scores import (
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
 from curate.selection.table import facts_row
 from curate.trust.corrected_share import ShareName, Trials, correct_share, counted
-from curate.trust.gold import Gold, GoldItem, Label, Scale, Votes
+from curate.trust.gold import Gold, GoldItem, Label, Votes
 from curate.trust.juries import jury_worth
 from curate.trust.label_rows import PairVote
 from curate.trust.ordinal_agreement import Compared, measure_dimension
+from curate.trust.scales import Scale
 
 R = TypeVar("R")
 LEVELS = ("1", "2", "3", "4", "5")
