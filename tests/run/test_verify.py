@@ -454,6 +454,34 @@ def test_a_row_whose_call_failed_stands_without_a_reply(tmp_path: Path) -> None:
     assert verification.no_reply == {"judge": 2, "adherence": 2}
 
 
+def test_a_failed_call_is_made_again_with_the_kind_of_fault_that_it_had(tmp_path: Path) -> None:
+    """A prompt that does not fit makes a judge ask in parts, one that is refused costs a turn; either leaves no reply."""
+
+    def refuse(message: str) -> Any:
+        return web.json_response({"error": {"message": message}}, status=400)
+
+    def answer(body: Body) -> Any:
+        text = str(body["messages"])
+        first, second, third = (f"Question {turn} of" in text for turn in (1, 2, 3))
+        if "chat 2" in text and first and third:
+            return refuse("this model's maximum context length is 10 tokens")
+        if "chat 3" in text and second and not third:
+            return refuse("no such thing")
+        return answer_by_hash(body)
+
+    run = tmp_path / "run"
+    data = write_rows(tmp_path / "chats.jsonl", [chat(n, turns=3) for n in range(4)])
+    with live_server(answer=answer) as server:
+        judge = {"min_scored_share": 0.5}
+        run_recipe(recipe(server, data, judge=judge, adherence=False), out=run)
+    assert pl.read_parquet(run / "scores.parquet")["verdict"].null_count() == 0
+    verified = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["verify", str(run)])
+    said, sentence = verified.stdout.splitlines()
+    assert said == "judge: 2 rows of failed calls: no reply to make them again from"
+    assert sentence.startswith("The run is what its kept replies give: rows (4 judge), files (")
+    assert verified.exit_code == 0
+
+
 def test_the_command_says_what_differs(run: Path) -> None:
     same = CliRunner().invoke(app, ["verify", str(run), "--json"])
     assert same.exit_code == 0
