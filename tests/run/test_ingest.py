@@ -140,7 +140,12 @@ def test_role_and_scenario_are_the_recipes_where_it_puts_its_own_first(tmp_path:
 
     def given(**options: Any) -> list[tuple[str | None, str | None]]:
         read(tmp_path / "run", SourceConfig(path=log), **options)
-        return [(d.role_definition, d.scenario) for d in read_dialogues(tmp_path / "run")]
+        written = list(read_dialogues(tmp_path / "run"))
+        sampled: list[Dialogue] = []
+        source = open_source(SourceConfig(path=log))
+        sample_sources([source], sampled.append, role="R.", scenario="S.", **options)
+        assert sampled == written
+        return [(d.role_definition, d.scenario) for d in written]
 
     assert given() == [("R.", "S."), ("Own role.", "Own scenario.")]
     assert given(role_from="recipe") == [("R.", "S."), ("R.", "Own scenario.")]

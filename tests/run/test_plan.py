@@ -139,6 +139,19 @@ async def test_a_plan_without_models_reads_the_sources_and_says_what_cannot_be_t
     assert plan.as_dict()["warnings"] == plan.warnings
 
 
+@pytest.mark.parametrize(
+    ("role_from", "roles"), [("data", {"recipe": 1, "field": 1}), ("recipe", {"recipe": 2})]
+)
+async def test_a_plan_takes_the_role_from_where_the_run_would(
+    server: CountingServer, role_from: str, roles: dict[str, int], tmp_path: Path
+) -> None:
+    own = chat(1) | {"role_definition": "A librarian."}
+    data = write_rows(tmp_path / "chats.jsonl", [chat(0), own])
+    planned = recipe(server, data, models={}, judge=False, adherence=False, role_from=role_from)
+    plan = await make_plan(planned, out=tmp_path / "run")
+    assert [source["roles"] for source in plan.as_dict()["sources"]] == [roles]
+
+
 async def test_a_plan_warns_of_judgments_that_reuse_does_not_find_and_of_their_calls(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:

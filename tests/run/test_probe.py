@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -45,7 +45,13 @@ from curate.run.verify import verify_run
 from curate.sources.shipped_files import sample_rewordings
 from curate.stages import bind_verifier, judge_stage
 from curate.trust.probe_cases import KIND_SENTENCES
-from curate.trust.probe_variants import ATTACKS, CROSSINGS, hidden_instructions
+from curate.trust.probe_variants import (
+    ATTACKS,
+    CROSSINGS,
+    Variant,
+    clean_variants,
+    hidden_instructions,
+)
 
 _MESSAGE = re.compile(r"^\[(\d+)\.(\w+) ?([^\]]*)\]\n(.*?)(?=^\[\d+\.|^</dialogue>)", re.M | re.S)
 _KINDS = {sentence: kind for kind, sentence in KIND_SENTENCES.items()}
@@ -459,6 +465,17 @@ def test_flaws_are_planted_into_the_same_dialogues_whatever_their_order_in_the_f
         for one in (first, again, drawn(rows, seed=7))
     ]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_variants_are_drawn_with_the_seed_of_the_probe() -> None:
+    def names(variants: Iterable[Variant]) -> list[Variant]:
+        return [one for one in variants if one.line == "speaker_names"]
+
+    drawn = draw_cases(recipe(), limit=130, seed=7)
+    again, other = (
+        names(clean_variants(drawn.repeated, len(drawn.repeated), {}, seed)) for seed in (7, 42)
+    )
+    assert names(drawn.variants) == again != other
 
 
 def test_the_probe_asks_by_the_recipes_rubric_but_for_no_words_and_no_opinions() -> None:

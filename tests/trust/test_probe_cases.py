@@ -28,6 +28,7 @@ from curate.trust.probe_cases import (
 from curate.trust.probe_variants import (
     ATTACKS,
     CROSSINGS,
+    Variant,
     clean_variants,
     hidden_instructions,
 )
@@ -185,6 +186,14 @@ def test_variants_differ_where_they_say() -> None:
                 text == m.name if place == "name" else m.role == place and text in m.content
                 for m in variant.second.messages
             )
+
+
+@pytest.mark.parametrize("line", ["verbosity", "other_scenario", "speaker_names"])
+def test_what_is_drawn_for_a_variant_follows_from_the_seed(line: str) -> None:
+    def drawn(**seed: int) -> list[Variant]:
+        return [one for one in clean_variants(clean(), 20, {}, **seed) if one.line == line]
+
+    assert drawn() == drawn(seed=42) != drawn(seed=7)
 
 
 def test_dialogues_are_cut_to_their_first_turns() -> None:
