@@ -149,6 +149,9 @@ class TrustCheck:
         if labels is None:
             return "its labels are not kept with this run"
         remade = certify_run(self.remade, read_kept_labels(labels), question_of(report))
+        later = {draw.id for draw in read_draws(self.run) if draw.made > report.made}
+        if remade.labels.draw in later:
+            return "a draw made later has all of its labels"
         return after_questions(remade, report.earlier_attempts)
 
     def _labels(self, kind: TrustKind) -> Path | None:

@@ -20,6 +20,7 @@ from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import Recipe
 from curate.run.file_differences import Difference
+from curate.run.labels.sample import sample
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.verify import Verification, verify_run
@@ -405,6 +406,18 @@ def test_a_report_whose_labels_say_nothing_any_more_is_named_with_the_reason(run
     assert difference == Difference(
         place="trust/agreement.json",
         problem="cannot be made again: agreement.jsonl is not a file of labels",
+    )
+
+
+def test_a_certificate_is_not_held_against_a_draw_made_after_it(run: Path, tmp_path: Path) -> None:
+    sampled = sample(run, 1000, out=tmp_path / "all.csv", purpose="agreement", of="all", seed=7)
+    change_line(
+        f"trust/draws/{sampled.draw.id}.json", sampled.draw.made, "2100-01-01T00:00:00+00:00"
+    )(run)
+    verification = verify_run(run)
+    assert verification.differences == ()
+    assert verification.not_verified == (
+        "trust/certificate.json: a draw made later has all of its labels",
     )
 
 
