@@ -160,12 +160,10 @@ class AnytimeAudit:
     Attributes:
         evidence: the greatest e-value so far; certified where it is at least 1 / error.
         labels: how many labels it took to get there; all of them where it did not.
-        bad: bad ones among these.
     """
 
     evidence: float
     labels: int
-    bad: int
 
 
 def anytime(bad: Sequence[bool], risk: float, error: float, size: int) -> AnytimeAudit:
@@ -193,24 +191,24 @@ def anytime_bound(bad: Sequence[bool], confidence: float, size: int) -> float:
 
 
 def _bet(bad: Sequence[bool], too_many_bad: int, error: float, size: int) -> AnytimeAudit:
-    log_e, best, looked_at = 0.0, 0.0, 0
+    log_e, best, bad_so_far = 0.0, 0.0, 0
     if too_many_bad > size:
-        return AnytimeAudit(math.inf, 0, 0)
+        return AnytimeAudit(math.inf, 0)
     for number, is_bad in enumerate(bad):
-        chance = (too_many_bad - looked_at) / (size - number)
+        chance = (too_many_bad - bad_so_far) / (size - number)
         if chance <= 0:  # as many bad ones were seen as are too many
             break
         if is_bad:
-            looked_at += 1
+            bad_so_far += 1
             log_e -= math.log(3)
         elif chance >= 1:
-            return AnytimeAudit(math.inf, number + 1, looked_at)
+            return AnytimeAudit(math.inf, number + 1)
         else:
             log_e += math.log1p(-chance / 3) - math.log1p(-chance)
         best = max(best, log_e)
         if log_e >= -math.log(error):
-            return AnytimeAudit(math.exp(log_e), number + 1, looked_at)
-    return AnytimeAudit(math.exp(best), len(bad), sum(bad))
+            return AnytimeAudit(math.exp(log_e), number + 1)
+    return AnytimeAudit(math.exp(best), len(bad))
 
 
 # ---- the certified threshold

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from curate.errors import UsageError
 from curate.judging.metrics.catalogue import HIGHEST
@@ -35,6 +35,8 @@ from curate.trust.gold import GoldItem, Label
 from curate.trust.label_rows import Unused
 from curate.trust.levels import LabelledReading
 
+R = TypeVar("R", Judgment, AdherenceScore, MetricsScore)
+
 
 def stored_rows(run: Path, manifest: Manifest, stage: StageName) -> StageRows[Any] | None:
     """Return the rows of a judging stage; None of a run without the stage.
@@ -51,34 +53,29 @@ def stored_rows(run: Path, manifest: Manifest, stage: StageName) -> StageRows[An
     return rows
 
 
-def hashed_rows(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
-    """Return the rows of a judging stage with their content hashes; None of a run without the stage.
-
-    Raises:
-        UsageError: no run folder.
-        CurateError: a row is damaged.
-    """
+def _scores(run: Path, stage: StageName, record: type[R]) -> Iterable[tuple[str, R]] | None:
+    """Return the scores of a stage with the content hashes of their dialogues; None of a run without the stage."""
     rows = stored_rows(run, read_manifest(run), stage)
-    return None if rows is None else list(rows.read())
+    if rows is None:
+        return None
+    return ((key, row) for key, row in rows.read() if isinstance(row, record))
 
 
-def read_judgments(run: Path, *, needed: bool = True) -> Iterator[tuple[str, Judgment]]:
-    """Yield the judgments of a run with their content hashes; dialogues that were not scored are left out.
+def read_judgments(run: Path, *, needed: bool = True) -> Iterable[tuple[str, Judgment]]:
+    """Return the judgments of a run with their content hashes; dialogues that were not scored are left out.
 
     Raises:
         UsageError: no run folder; judgments are needed and the run has none.
         CurateError: a row is damaged.
     """
-    rows = stored_rows(run, read_manifest(run), StageName.JUDGE)
-    if rows is None and needed:
+    judgments = _scores(run, StageName.JUDGE, Judgment)
+    if judgments is None and needed:
         raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
-    for key, row in () if rows is None else rows.read():
-        if isinstance(row, Judgment):
-            yield key, row
+    return judgments or ()
 
 
 def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:
-    """Return what `read_judgments` yields, by content hash."""
+    """Return what `read_judgments` does, by content hash."""
     return dict(read_judgments(run, needed=needed))
 
 
@@ -88,18 +85,17 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
     Raises:
         UsageError: no run folder; scores are needed and the run has none.
     """
-    rows = hashed_rows(run, StageName.ADHERENCE)
-    if rows is None and needed:
+    scores = _scores(run, StageName.ADHERENCE, AdherenceScore)
+    if scores is None and needed:
         raise UsageError(
             "the run has no adherence scores", got=run, fix="run its recipe with `adherence` first"
         )
-    return {key: row for key, row in rows or () if isinstance(row, AdherenceScore)}
+    return dict(scores or ())
 
 
 def metrics_of(run: Path) -> dict[str, MetricsScore]:
     """Return the weighted metrics of a run by content hash; empty for a run without them."""
-    rows = hashed_rows(run, StageName.METRICS)
-    return {key: row for key, row in rows or () if isinstance(row, MetricsScore)}
+    return dict(_scores(run, StageName.METRICS, MetricsScore) or ())
 
 
 def highest_levels(metrics: Mapping[str, MetricsScore]) -> dict[str, int]:

@@ -326,22 +326,21 @@ class ScoreComparison:
         items = []
         for pair_id, pair_votes in votes_by_pair(votes, self._gold.unused).items():
             pair = pairs.get(pair_id)
-            preferred = None if pair is None else preference_of(pair)
-            if pair is None or preferred is None:
-                why = "no pair of the run has that id"
-                if pair is not None:
-                    why = "the judge did not compare the pair in a way that prefers a side"
+            if pair is None:
+                self._leave_out(pair_votes, "no pair of the run has that id")
+                continue
+            preferred = preference_of(pair)
+            if preferred is None:
+                why = "the judge did not compare the pair in a way that prefers a side"
                 self._leave_out(pair_votes, why)
                 continue
             self._groups.setdefault(pair.content_hash, pair.content_hash)
             items.append(self._voted(pair.content_hash, pair_votes, preferred > 0, preferred))
-        if items:
+        judge = self._manifest.identities.get(StageName.JUDGE)
+        if items and judge is not None:
             for stage in (StageName.FORK, StageName.NATURAL):
-                if (
-                    stage in self._manifest.fingerprints
-                    and StageName.JUDGE in self._manifest.identities
-                ):
-                    self.judges[stage] = self._manifest.identities[StageName.JUDGE]
+                if stage in self._manifest.fingerprints:
+                    self.judges[stage] = judge
         measured = self._agreement_of(items, SIDES, scale="rejected, chosen", compared="decisions")
         self._add("preference", items, measured)
 
