@@ -148,9 +148,13 @@ class TrustCheck:
         labels = self._labels(report.kind)
         if labels is None:
             return "its labels are not kept with this run"
+        draws = {draw.id: draw for draw in read_draws(self.run)}
+        own = draws.get(report.labels.draw or "")
+        if own is not None and len(own.sizes) > 1 and report.test != "anytime":
+            return "its draw was enlarged after it"
         remade = certify_run(self.remade, read_kept_labels(labels), question_of(report))
-        later = {draw.id for draw in read_draws(self.run) if draw.made > report.made}
-        if remade.labels.draw in later:
+        of = draws.get(remade.labels.draw or "")
+        if of is not None and of.made > report.made:
             return "a draw made later has all of its labels"
         return after_questions(remade, report.earlier_attempts)
 

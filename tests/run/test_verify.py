@@ -421,6 +421,22 @@ def test_a_certificate_is_not_held_against_a_draw_made_after_it(run: Path, tmp_p
     )
 
 
+def test_a_certificate_is_not_held_against_labels_that_its_draw_asked_for_later(
+    run: Path, tmp_path: Path
+) -> None:
+    labels, more = tmp_path / "labels.csv", tmp_path / "more.csv"
+    sample(run, 6, out=labels, of="all")
+    pl.read_csv(labels).with_columns(value=pl.lit("accept")).write_csv(labels)
+    certify = ["certify", str(run), str(labels), "--risk", "0.5", "--confidence", "0.6"]
+    certified = CliRunner().invoke(app, [*certify, "--out", str(tmp_path / "c.json")])
+    assert certified.exit_code == 0, certified.output
+    assert verify_run(run).certificates == 1
+    sample(run, 8, out=more, of="all")
+    verification = verify_run(run)
+    assert verification.differences == ()
+    assert "trust/certificate.json: its draw was enlarged after it" in verification.not_verified
+
+
 def test_what_cannot_be_made_again_is_named(run: Path) -> None:
     """Files whose inputs are not there are neither right nor wrong."""
     for name in ("certificate", "agreement"):
