@@ -29,6 +29,7 @@ def agreement(
     label: str = "label",
     scales: Sequence[str] = (),
     raters: str = "skilled",
+    hold_out: float = 0.0,
 ) -> Agreement:
     """Compare a run's scores with people's labels, as `curate agreement`; the report is saved with the run.
 
@@ -39,12 +40,17 @@ def agreement(
         label: the name of those labels.
         scales: scales of the labels, such as `0-2`, `helpfulness=0-2` or `bad,fair,good`.
         raters: `experts`, `skilled` or `crowd`, for the alternative annotator test.
+        hold_out: share (0-1) of the labelled dialogues to leave out, always the same ones: labels that prompts were
+            chosen by cannot certify; `certify` given the same share uses those left out.
 
     Raises:
         UsageError: no run, no label about it, or labels that contradict each other.
     """
     labels = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
-    return measure_agreement(run, labels, scales=parse_scales(scales), raters=raters).report
+    measured = measure_agreement(
+        run, labels, scales=parse_scales(scales), raters=raters, hold_out=hold_out
+    )
+    return measured.report
 
 
 def certify(
@@ -59,13 +65,14 @@ def certify(
     of: str | None = None,
     column: str | None = None,
     may_stop: bool = False,
+    hold_out: float = 0.0,
     out: str | Path | None = None,
 ) -> Certificate:
     """Test what people's labels prove about a set of a run, as `curate certify`; the answer is saved with the run.
 
     Args:
         run, gold, dimension, label: as in `agreement`.
-        bad, risk, confidence, of, column, may_stop: as `curate.run.labels.question.Question`.
+        bad, risk, confidence, of, column, may_stop, hold_out: as `curate.run.labels.question.Question`.
         out: file to write an issued certificate to, for `select.certificate`.
 
     Returns:
@@ -74,7 +81,7 @@ def certify(
     Raises:
         UsageError: a question that labels cannot answer, or labels that do not fit the run.
     """
-    question = Question(bad, risk, confidence, of, column, may_stop)
+    question = Question(bad, risk, confidence, of, column, may_stop, hold_out)
     question.check()
     labels = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
     certificate = keep_certificate(Path(run), certify_run(run, labels, question), labels)

@@ -552,3 +552,6 @@ def test_the_same_from_python(run: Path, tmp_path: Path) -> None:
     assert [*report.dimensions] == ["coherence"]
     assert report == read_trust_report(run, Agreement, TrustKind.AGREEMENT)
     assert report.unused == {}
+    part = curate.agreement(run, gold, hold_out=0.5)
+    assert part.hold_out == 0.5
+    assert 0 < part.dimensions["coherence"].dialogues < report.dimensions["coherence"].dialogues

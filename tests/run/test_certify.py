@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+import curate
 from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import parse_recipe
@@ -521,6 +522,8 @@ def test_labels_that_chose_a_prompt_are_set_apart(run: Path, tmp_path: Path) -> 
     assert held.certified.apart == len(selected) - len(out)
     assert "or chose its prompts" in held.sentence
     assert question_of(held).hold_out == 0.5
+    from_python = curate.certify(run, gold, risk=0.3, hold_out=0.5)
+    assert (from_python.labels, from_python.certified) == (held.labels, held.certified)
     # what was drawn to certify chose nothing: `agreement --hold-out` leaves it out
     assert call("certify", run, drawn(run), *options).exit_code == 0
     assert held_certificate(run).certified.apart == 0
