@@ -12,6 +12,7 @@ from curate.engines.layout import Chat, Trunk
 from curate.engines.open import open_engine
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import BudgetReached, CurateError, EngineError
+from tests.engines.waiting import settle, until
 from tests.servers import CountingServer, answer_by_hash, chat_completion
 
 
@@ -149,17 +150,22 @@ async def test_the_first_sibling_goes_alone_then_the_others_together():
 
 
 async def test_siblings_in_flight_end_with_the_one_who_asked_and_outlive_one_that_raises(cache):
-    ended = []
+    begun, ended, raised = [], [], asyncio.Event()
 
     class Slow(ScriptedEngine):
         async def complete(self, requests):
             text = text_of(requests[0])
+            begun.append(text)
             try:
-                await asyncio.sleep({"first": 0, "raises": 0.01, "long": 60}.get(text, 0.03))
+                if text == "raises":
+                    await until(lambda: len(begun) == 4)
+                    raised.set()
+                    raise EngineError("it is gone")
+                if text != "first":
+                    await raised.wait()
+                    await settle()
             finally:
                 ended.append(text)
-            if text == "raises":
-                raise EngineError("it is gone")
             return [Completion(text="ok")]
 
     asked = [make_request(text) for text in ("first", "raises", "slow", "slower")]
@@ -167,12 +173,14 @@ async def test_siblings_in_flight_end_with_the_one_who_asked_and_outlive_one_tha
         await make_asker(Slow([]), cache)(asked)
     keys = [request.key(Slow([]).identity) for request in asked]
     assert set(cache.get_many(keys)) == {keys[0], keys[2], keys[3]}
+    begun.clear()
     ended.clear()
+    raised.clear()
     asking = asyncio.create_task(
         make_asker(Slow([]))([make_request(text, sample=1) for text in ("first", "long", "slow")])
     )
     asking.add_done_callback(lambda _: ended.append("all"))
-    await asyncio.sleep(0.01)
+    await until(lambda: begun == ["first", "long", "slow"])
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -434,12 +442,20 @@ async def test_a_failing_batch_counts_once_towards_giving_up():
     assert engine.calls == ["abc", "abc"]
 
 
-async def test_no_try_begins_after_the_deadline():
-    engine = ScriptedEngine(lambda request: Fault("server", retry_after=0.02))
-    ask = make_asker(engine, retries=50, deadline=0.07)
+async def test_no_try_begins_after_the_deadline(monkeypatch):
+    now = 100.0
+
+    async def pass_time(seconds):
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("curate.engines.retrying.time.monotonic", lambda: now)
+    monkeypatch.setattr("curate.engines.retrying.asyncio.sleep", pass_time)
+    engine = ScriptedEngine(lambda request: Fault("server", retry_after=20.0))
+    ask = make_asker(engine, retries=50, deadline=70.0)
     [reply] = await ask([make_request("a")])
     assert reply.fault.kind == "server"
-    assert 2 <= len(engine.requests) <= 4
+    assert len(engine.requests) == 4  # at 0, 20, 40 and 60 s
 
 
 @pytest.mark.parametrize("logprob", [math.nan, math.inf, 1.0, 710.0])

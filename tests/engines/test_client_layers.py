@@ -19,6 +19,7 @@ from curate.engines.layout import Trunk
 from curate.engines.retrying import OneByOne, Retrying
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import BudgetReached, EngineError
+from tests.engines.waiting import settle, until
 
 IDENTITY = EngineIdentity("scripted", "m")
 USAGE = Usage(prompt_tokens=10, completion_tokens=2)
@@ -101,7 +102,8 @@ async def test_trunk_first_asks_alone_then_together_or_as_a_batch(capabilities, 
     layer = TrunkFirst(inner, ScriptedEngine([], capabilities=capabilities))
     inner.release = asyncio.Event()
     task = asyncio.create_task(ask(layer, "abc"))
-    await asyncio.sleep(0.01)
+    await until(lambda: inner.asked)
+    await settle()
     assert len(inner.asked) == 1
     inner.release.set()
     assert await task == "abc"
@@ -114,7 +116,8 @@ async def test_single_flight_joins_equal_calls_and_takes_over_where_one_fails():
     layer = SingleFlight(inner, accounting)
     first, second = (asyncio.create_task(ask(layer, letters)) for letters in ("a", "ab"))
     third = asyncio.create_task(ask(layer, "b"))
-    await asyncio.sleep(0.01)
+    await until(lambda: inner.asked == ["a", "b"])
+    await settle()
     inner.release.set()
     with pytest.raises(EngineError):
         await first

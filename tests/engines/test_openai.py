@@ -81,10 +81,10 @@ async def test_siblings_come_back_in_order_and_are_asked_once(open_on):
 
 
 async def test_calls_in_flight_are_bounded(open_on):
-    server = CountingServer(delay=0.01)
+    server = CountingServer(delay=0.01, crowd=3)
     engine = await open_on(server, in_flight=3)
     assert engine.open_dialogues == 3
-    await engine.complete([make_request(str(index)) for index in range(12)])
+    await engine.complete([make_request(f"chat {index}") for index in range(12)])
     assert server.largest_in_flight == 3
 
 
@@ -260,11 +260,13 @@ async def hang(body):
 async def test_every_failure_is_data(open_on, monkeypatch, answer, kind, says):
     monkeypatch.setenv("JUDGE_KEY", KEY)
     server = CountingServer(key=KEY)
-    # Only who waits for it is told soon: a busy machine may take its time over the others.
-    patience = 1.0 if answer is hang else 60.0
-    engine = await open_on(server, timeout=patience, api_key_env="JUDGE_KEY")
+    engine = await open_on(server, timeout=60.0, api_key_env="JUDGE_KEY")
     server.answer = answer
+    # Only who waits for it is told soon: a busy machine may take its time over the others, and over what follows.
+    patient = engine.config
+    engine.config = patient.model_copy(update={"timeout": 1.0 if answer is hang else 60.0})
     [reply] = await engine.complete([make_request()])
+    engine.config = patient
     assert reply.fault.kind == kind
     assert says in reply.fault.detail
     assert KEY not in reply.fault.detail

@@ -23,6 +23,7 @@ pytest.importorskip("transformers", reason="needs the extra [transformers]")
 pytest.importorskip("jinja2", reason="needs the extra [transformers]")
 
 from tests.engines.families import small_tokenizer
+from tests.engines.waiting import until
 from tests.servers import Body, CountingServer, answer_by_hash
 
 YES_NO = ("yes", "no")
@@ -209,9 +210,7 @@ async def test_replies_are_kept_call_by_call_not_when_the_last_one_is_there(open
     with ReplyCache(tmp_path / "replies.sqlite") as cache:
         task = asyncio.create_task(Client(engine, cache, accounting=Accounting())([*reads, text]))
         keys = [request.key(engine.identity) for request in reads]
-        async with asyncio.timeout(10):
-            while len(cache.get_many(keys)) < len(keys):  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.01)
+        await until(lambda: len(cache.get_many(keys)) == len(keys))
         assert not task.done()
         release.set()
         assert len(await task) == 41

@@ -223,7 +223,7 @@ def test_many_names_cost_no_more_than_few() -> None:
         return find_personal_data(marked + "Aabb " * 20_000, ["name"])
 
     assert len(search(4_000)) == 4_000
-    assert growth(search, 500) < 4
+    assert growth(search, 500) < 5  # 8 where each is held against each
 
 
 def test_the_check_digit() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import math
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -33,6 +34,7 @@ from curate.engines.token_tree import TokenTree, attention_kinds  # noqa: E402
 from curate.engines.tokens import PromptTokens, load_tokenizer  # noqa: E402
 from curate.engines.transformers import choose_token, generator_of  # noqa: E402
 from tests.engines.families import PLAIN, gguf_read_quickly, small_tokenizer  # noqa: E402
+from tests.engines.waiting import settle  # noqa: E402
 
 SHAPE = {
     "vocab_size": 320,
@@ -294,13 +296,15 @@ async def test_replies_are_bounded_by_the_config(open_tiny):
 
 async def test_closing_ends_what_is_being_written(open_tiny, monkeypatch):
     engine = await open_tiny()
-    read, begun, reads = TokenTree.read, asyncio.Event(), 0
+    read, reads = TokenTree.read, 0
+    begun, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def counted(tree: TokenTree, slots: list[int]) -> Any:
         nonlocal reads
         reads += 1
         loop.call_soon_threadsafe(begun.set)
+        assert goes_on.wait(60)
         return read(tree, slots)
 
     monkeypatch.setattr(TokenTree, "read", counted)
@@ -312,8 +316,11 @@ async def test_closing_ends_what_is_being_written(open_tiny, monkeypatch):
     await begun.wait()
     first.cancel()
     waiting.cancel()
-    await engine.close()
-    assert reads < 100
+    closing = asyncio.create_task(engine.close())
+    await settle()
+    goes_on.set()
+    await closing
+    assert reads == 1
 
 
 async def test_what_the_engine_says_of_itself(engine, folder, tmp_path):

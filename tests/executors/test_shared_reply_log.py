@@ -101,7 +101,7 @@ async def test_everybody_who_waits_hears_of_a_failure(tmp_path: Path) -> None:
     call = worker.start_call()
     assert call is not None
     waiting = [worker.put({KEYS[0]: Completion(text="x")}), worker.get_many(KEYS[1:2]), call]
-    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 2)
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
     assert all(isinstance(outcome, CurateError) for outcome in outcomes)
     wire.is_cut = False
     await worker.put({KEYS[0]: Completion(text="x")})
