@@ -111,7 +111,7 @@ class Killed(AtStages):
 
 @dataclass(frozen=True)
 class ReadOnly(AtStages):
-    """Somebody takes the right to write in a folder away, so many seconds into a stage."""
+    """Somebody takes the right to write in a folder away, so many seconds into a stage, or where it ends before."""
 
     folder: Path
     stage: str
@@ -124,6 +124,10 @@ class ReadOnly(AtStages):
     def begin(self, stage: str) -> None:
         if stage == self.stage:
             threading.Timer(self.seconds, set_writable, (self.folder, False)).start()
+
+    def end(self, stage: str, seconds: float) -> None:
+        if stage == self.stage:
+            set_writable(self.folder, False)
 
 
 def set_writable(folder: Path, writable: bool) -> None:
