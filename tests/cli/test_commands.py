@@ -23,7 +23,7 @@ from curate.errors import requirement
 from tests.live import live_server
 from tests.processes import curate, start
 from tests.run.test_pipeline import chat, lines, write_rows
-from tests.servers import CountingServer, answer_by_hash
+from tests.servers import Body, CountingServer, answer_by_hash
 
 ROOT = Path(__file__).parents[2]
 CURATE = [sys.executable, "-c", "from curate.cli import main; main()"]
@@ -332,8 +332,23 @@ def test_a_folder_that_cannot_be_written(
     fails(curate("run", recipe, "--out", blocked / "run"), 1, "--out")
 
 
+def hold_from(server: CountingServer, number: int) -> None:
+    """Let the requests after that one wait: a run that has made it is at work for as long as a test takes."""
+
+    def answer(body: Body) -> Body | str:
+        server.is_held = len(server.requests) >= number
+        return answer_by_hash(body)
+
+    server.answer = answer
+
+
+def release(server: CountingServer) -> None:
+    server.answer, server.is_held = answer_by_hash, False
+
+
 def test_ctrl_c_keeps_what_was_done_and_the_next_run_goes_on(data: Path, tmp_path: Path) -> None:
-    with live_server(delay=0.1) as server:
+    with live_server() as server:
+        hold_from(server, 15)
         recipe = recipe_file(tmp_path, data, server.base_url)
         process = subprocess.Popen(
             [*CURATE, "run", recipe, "--out", tmp_path / "run"],
@@ -350,7 +365,7 @@ def test_ctrl_c_keeps_what_was_done_and_the_next_run_goes_on(data: Path, tmp_pat
         assert "interrupted" in said
         assert "Traceback" not in said
         assert json.loads((tmp_path / "run/manifest.json").read_text())["status"] == "failed"
-        server.delay = 0.0
+        release(server)
         assert curate("run", recipe, "--out", tmp_path / "run").returncode == 0
 
 
@@ -367,7 +382,8 @@ def test_sigterm_ends_a_run_as_ctrl_c_does_and_the_log_says_so(
         if loop == "uvloop"
         else f"import sys; sys.modules['uvloop'] = None; {CURATE[-1]}"
     )
-    with live_server(delay=0.1) as server:
+    with live_server() as server:
+        hold_from(server, 15)
         recipe = recipe_file(tmp_path, data, server.base_url)
         with log.open("w") as file:
             process = subprocess.Popen(
@@ -389,7 +405,7 @@ def test_sigterm_ends_a_run_as_ctrl_c_does_and_the_log_says_so(
         assert goes_on.strip() == f"curate run {recipe} --out '{out}'"
         assert json.loads((out / "manifest.json").read_text())["status"] == "failed"
         assert not (out / "replies.sqlite-wal").exists()
-        server.delay = 0.0
+        release(server)
         rest = curate(*shlex.split(goes_on)[1:])
         assert rest.returncode == 0
         stages = json.loads((out / "manifest.json").read_text())["stages"]
@@ -451,19 +467,28 @@ def test_a_log_shows_life_and_a_terminal_bars() -> None:
             Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
             for is_terminal in (bars, out)
         ]
+        log = next(console.file for console in reversed(consoles) if not console.is_terminal)
+        assert isinstance(log, io.StringIO)
+
+        def wait_for_lines(number: int, begin: str) -> None:
+            until = time.monotonic() + 60
+            while sum(line.startswith(begin) for line in log.getvalue().splitlines()) < number:
+                assert time.monotonic() < until
+                time.sleep(0.005)
+
         with RunProgress(*consoles, every=0.01) as progress:
-            time.sleep(0.1)  # a model loads
+            wait_for_lines(1, "starting for ")  # a model loads
             progress("ingest", 3, 3)
             for done in range(4):
                 progress("judge", done, 400)
-                time.sleep(0.1)  # within which no row comes, and lines do
+                wait_for_lines(2, f"judge: {done} of 400 ")  # no row comes, and lines do
         return tuple(console.file.getvalue() for console in consoles)  # type: ignore[attr-defined]
 
     bars, log = shown(bars=True, out=False)
     assert "judge" in bars
     assert "\x1b[" not in log
     lines = log.splitlines()
-    assert lines[0].startswith("starting for 0.0")
+    assert re.fullmatch(r"starting for [\d.]+ s", lines[0])
     assert any(line.startswith("ingest: 3 of 3 done in ") for line in lines)
     assert "judge: 0 of 400 (0%)" in lines
     between = re.compile(r"judge: 3 of 400 \(1%\), \S+/s, .+ left")
@@ -479,15 +504,15 @@ def test_a_log_shows_life_and_a_terminal_bars() -> None:
 
 
 def test_a_second_writer_is_refused(data: Path, tmp_path: Path) -> None:
-    with live_server(delay=0.1) as server:
+    with live_server() as server:
+        hold_from(server, 8)  # however long the second takes, the first is still at work
         recipe = recipe_file(tmp_path, data, server.base_url)
         first = start("run", recipe, "--out", tmp_path / "run")
         while len(server.requests) < 8:
             assert first.process.is_alive()
             time.sleep(0.02)
-        server.is_held = True  # however long the second takes, the first is still at work
         fails(curate("run", recipe, "--out", tmp_path / "run"), 1, "another process", "--out")
-        server.is_held, server.delay = False, 0.0
+        release(server)
         assert first.wait().returncode == 0
 
 
