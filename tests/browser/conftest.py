@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from curate.run.pipeline import run_recipe
 from curate.run.report import write_report
@@ -21,6 +21,7 @@ SCRIPT = (
 )
 TURNED = "pay \u202eEUR 100\u202c to \u2067Ann\u2069\x1b[31m"
 LONG = "word " * 200_000
+expect.set_options(timeout=60_000)  # milliseconds; a busy machine may take its time
 
 
 def talk(name: str, *texts: str) -> dict[str, Any]:
@@ -121,7 +122,9 @@ def serious(page: Page) -> list[tuple[str, str, str]]:
 def check_accessible(page: Page, width: int) -> None:
     """What is shown, at this width: axe finds nothing serious, and nothing reaches past the window."""
     page.set_viewport_size({"width": width, "height": 844})
-    page.wait_for_timeout(200)
+    expect(page.get_by_text("Reading …", exact=True)).to_have_count(0)
+    # Two frames: what follows from the new width is drawn, and what follows from that.
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert serious(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

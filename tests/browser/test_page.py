@@ -71,12 +71,12 @@ def test_a_link_opens_a_turn(page: Page, file: Path) -> None:
 def test_the_map_of_turns_begins_with_the_first_turn_that_is_scored(page: Page, file: Path) -> None:
     open_at(page, file)
     canvas = page.locator(".turn-map canvas")
-    # A column of pixels in the middle of the first cells.
+    # A column of pixels in the middle of the first cells; they are drawn after the page is open.
     filled = """(canvas) => {
         const column = canvas.getContext("2d").getImageData(3, 0, 1, canvas.height).data;
-        return column.filter((value, at) => at % 4 === 3 && value).length;
+        return column.some((value, at) => at % 4 === 3 && value);
     }"""
-    assert canvas.evaluate(filled) > 0
+    page.wait_for_function(filled, arg=canvas.element_handle())
     expect(page.locator(".turn-map")).to_contain_text("one column for each turn, from turn 1.")
     canvas.hover(position={"x": 3, "y": 3})
     expect(page.locator(".turn-map .under")).to_contain_text(", turn 1")

@@ -230,5 +230,8 @@ def test_axe_finds_nothing_serious_in_a_draw(
 ) -> None:
     begin(page, drawn(sampled, tmp_path / "labels.html", 5, of=of, seed=9))
     page.keyboard.press("j")
+    shown = page.get_by_role("button", name="A is better" if of == "natural_pairs" else "Accept")
+    expect(shown).to_be_visible()
     page.keyboard.press("1")
+    expect(shown).to_have_attribute("aria-pressed", "true")
     check_accessible(page, width)
