@@ -153,8 +153,8 @@ class TrustCheck:
         if own is not None and len(own.sizes) > 1 and report.test != "anytime":
             return "its draw was enlarged after it"
         remade = certify_run(self.remade, read_kept_labels(labels), question_of(report))
-        of = draws.get(remade.labels.draw or "")
-        if of is not None and of.made > report.made:
+        taken_for = draws.get(remade.labels.draw or "")
+        if taken_for is not None and taken_for.made > report.made:
             return "a draw made later has all of its labels"
         return after_questions(remade, report.earlier_attempts)
 

@@ -25,9 +25,8 @@ def begin(page: Page, file: Path, place: str = "dialogue/chat-0") -> None:
     page.get_by_role("button", name="Review", exact=True).click()
     page.get_by_label("Reviewer").fill("Ann")
     page.get_by_label("Reviewer").press("Escape")
-    if place.startswith(
-        "dialogue/"
-    ):  # it is read after the page is open, and no key decides before
+    # A dialogue is read after the page is open, and no key decides before.
+    if place.startswith("dialogue/"):
         expect(page.locator(".decision")).to_be_visible()
 
 

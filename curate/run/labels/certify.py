@@ -263,17 +263,20 @@ class _Certifying:
         question = self.question
         whole, _ = self._tally(self.promised)
         self._refuse_few(whole)
-        grid = threshold_grid(self.promised["score"].to_list())
-        sets = {t: self.promised.filter(pl.col("score") >= t) for t in grid}
-        tallies = [(t, self._tally(members)[0]) for t, members in sets.items()]
-        walked = certified_threshold(tallies, question.risk, question.error)
+        kept: dict[float, int] = {}
+        tallies: dict[float, Tally] = {}
+        missing: dict[float, int] = {}
+        for threshold in threshold_grid(self.promised["score"].to_list()):
+            members = self.promised.filter(pl.col("score") >= threshold)
+            kept[threshold] = members.height
+            tallies[threshold], missing[threshold] = self._tally(members)
+        walked = certified_threshold(tallies.items(), question.risk, question.error)
         passed = [step for step in walked if step.passed]
         step = passed[-1] if passed else walked[0]
-        _, missing = self._tally(sets[step.threshold])
         steps = tuple(
             ThresholdStep(
                 threshold=other.threshold,
-                kept=sets[other.threshold].height,
+                kept=kept[other.threshold],
                 labelled=other.tally.labelled,
                 bad=other.tally.bad,
                 p_value=other.p_value,
@@ -284,7 +287,7 @@ class _Certifying:
         return self._build(
             self.members.filter(pl.col("score") >= step.threshold),
             step.tally,
-            missing,
+            missing[step.threshold],
             bool(passed),
             p_value=step.p_value,
             steps=steps,
